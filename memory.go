@@ -1,6 +1,7 @@
 package terrace
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -150,16 +151,25 @@ func (f *File) bound(m *model.Model, o *Options, eo *engine.Options) error {
 		return fmt.Errorf("terrace: memory %s: weights are bounded on the native backend without adapters only: %w", o.Memory, ErrOption)
 	}
 	used := memlimit.Resident()
-	if memory == 0 {
-		if memory = f.tooSmall(m, *eo, used); memory == 0 || own || m.Streamed() != nil {
-			return nil
-		}
-		o.notice("%s takes %s, %s is free: its weights are read from the file as they are needed (docs/weights.md)", f.name, units.FormatBytes(f.weights.SizeBytes()), units.FormatBytes(memory-used))
+	if store := m.Streamed(); store != nil { // whose weights the plan gives away
+		used -= store.Accounts().ResidentBytes
 	}
-	return f.boundBy(m, o, eo, memory, used)
+	if memory > 0 {
+		return f.boundBy(m, o, eo, memory, used)
+	}
+	if memory = f.tooSmall(m, *eo, used); memory == 0 || own || m.Streamed() != nil {
+		return nil
+	}
+	o.notice("%s takes %s, %s is free: its weights are read from the file as they are needed (docs/weights.md)", f.name, units.FormatBytes(f.weights.SizeBytes()), units.FormatBytes(freeMemory()))
+	err = f.boundBy(m, o, eo, memory, used)
+	if errors.Is(err, ErrMemory) { // what is free changes: nobody has said that it must do
+		o.notice("%v: it is tried with all weights in memory", err)
+		return nil
+	}
+	return err
 }
 
-// boundBy follows a plan.
+// boundBy follows a plan; before an error nothing was changed.
 func (f *File) boundBy(m *model.Model, o *Options, eo *engine.Options, memory, used int64) error {
 	valid := *eo
 	if err := valid.Validate(m); err != nil {
@@ -186,9 +196,12 @@ func (f *File) boundBy(m *model.Model, o *Options, eo *engine.Options, memory, u
 	return m.Stream(model.StreamOptions{BudgetBytes: p.WeightsBytes, Notice: o.Notice})
 }
 
+// freeMemory is what can be used here without swapping.
+var freeMemory = memlimit.Available
+
 // tooSmall is what this process may take, where the model with its buffers and the KV of a page does not fit what is free; else 0.
 func (f *File) tooSmall(m *model.Model, eo engine.Options, used int64) int64 {
-	free := memlimit.Available()
+	free := freeMemory()
 	if free == 0 || eo.Validate(m) != nil {
 		return 0
 	}

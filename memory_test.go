@@ -15,10 +15,10 @@ import (
 )
 
 // planned is a model's file and the engine's options for it.
-func planned(t *testing.T) (*File, engine.Options) {
+func planned(t *testing.T, layers int) (*File, engine.Options) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.gguf")
-	spec := convert.Spec{Arch: "llama", Layers: 8, Hidden: 512, HeadDim: 64, Vocab: 400, Context: 4096, Seed: 7}
+	spec := convert.Spec{Arch: "llama", Layers: layers, Hidden: 512, HeadDim: 64, Vocab: 400, Context: 4096, Seed: 7}
 	spec.SetDefaults()
 	if err := convert.Synthesize(t.Context(), path, spec, convert.Options{Type: quant.Q8_0}); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func planned(t *testing.T) (*File, engine.Options) {
 // TestPlanMemory: from the least that the error names up to all, parts never exceed the memory, a step and a page of KV fit, and more
 // memory never gives less to weights.
 func TestPlanMemory(t *testing.T) {
-	f, o := planned(t)
+	f, o := planned(t, 8)
 	m, _ := f.Model()
 	const used = 40 << 20
 	if _, err := planMemory(m, o, used, used, 0); !errors.Is(err, stream.ErrBudget) || !strings.Contains(err.Error(), "at least") {
@@ -77,7 +77,7 @@ func TestPlanMemory(t *testing.T) {
 
 // TestOptionsWeights: a model opened with less memory than its weights gives the same text, and its server says what was read.
 func TestOptionsWeights(t *testing.T) {
-	f, _ := planned(t)
+	f, _ := planned(t, 8)
 	m, _ := f.Model()
 	plan, err := m.StreamPlan()
 	if err != nil {
@@ -117,5 +117,34 @@ func TestOptionsWeights(t *testing.T) {
 	}
 	if _, err := Open(t.Context(), f.Path(), Options{Memory: "1MiB"}); !errors.Is(err, ErrMemory) {
 		t.Errorf("1 MiB: %v", err)
+	}
+}
+
+// TestLargerThanFree: a model larger than the free memory runs within that and says so; where its weights cannot be bounded it runs as
+// ever, and where not even a part fits the least is named.
+func TestLargerThanFree(t *testing.T) {
+	f, _ := planned(t, 20)
+	defer func(before func() int64) { freeMemory = before }(freeMemory)
+	run := func(free int64, o Options) (lines []string, streamed bool, err error) {
+		freeMemory = func() int64 { return free }
+		o.Context, o.Batch, o.Threads, o.Notice = 64, 1, 1, func(line string) { lines = append(lines, line) }
+		model, err := Open(t.Context(), f.Path(), o)
+		if err != nil {
+			return lines, false, err
+		}
+		defer model.Close()
+		_, err = Text(model.Generate(t.Context(), "some words", Settings{MaxTokens: 3, IgnoreEnd: true}))
+		return lines, model.engine.WeightsUse() != nil, err
+	}
+	if lines, streamed, err := run(1<<40, Options{}); err != nil || streamed {
+		t.Errorf("much is free: streamed %v, %v, %q", streamed, err, lines)
+	}
+	lines, streamed, err := run(f.Weights().SizeBytes()+10<<20, Options{})
+	if text := strings.Join(lines, "; "); err != nil || !streamed || !strings.Contains(text, "is free") || !strings.Contains(text, "of weights, the rest is read") {
+		t.Errorf("little more is free than the file has: streamed %v, %v, %q", streamed, err, lines)
+	}
+	lines, streamed, err = run(1<<20, Options{})
+	if text := strings.Join(lines, "; "); err != nil || streamed || !strings.Contains(text, "at least") || !strings.Contains(text, "tried with all weights") {
+		t.Errorf("1 MiB is free: streamed %v, %v, %q", streamed, err, lines)
 	}
 }

@@ -27,6 +27,9 @@ func (m *Model) Stream(o StreamOptions) error {
 		return err
 	}
 	l.plan.BudgetBytes = o.BudgetBytes
+	if err := l.plan.Check(); err != nil { // before anything is changed
+		return fmt.Errorf("model: %s: %w", m.File.Path(), err)
+	}
 	files := stream.NewFiles(stream.Options{FS: o.FS, Again: offload.Again, Notice: o.Notice, Check: m.File.CheckUnchanged})
 	for linear, w := range l.placed {
 		linear.placed = w

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"fmt"
-	"slices"
 
 	"terrace/internal/kernels"
 	"terrace/internal/units"
@@ -113,7 +112,8 @@ func (p *Plan) TotalBytes() int64 {
 // WholeBytes is the smallest budget with which nothing ever leaves.
 func (p *Plan) WholeBytes() int64 { return p.TotalBytes() + p.staging() }
 
-func (p *Plan) check() error {
+// Check refuses a budget below LeastBytes; the error wraps ErrBudget and names the least.
+func (p *Plan) Check() error {
 	if least := p.LeastBytes(); p.BudgetBytes < least {
 		return fmt.Errorf("stream: %s of memory for weights, want %s at least (%s stay, a step needs the rest): %w",
 			units.FormatBytes(p.BudgetBytes), units.FormatBytes(least), units.FormatBytes(p.PinnedBytes()), ErrBudget)
@@ -155,8 +155,6 @@ func (p *Plan) pinLayers() []bool {
 	}
 	return stay
 }
-
-func (p *Plan) all() []Unit { return slices.Collect(p.units) }
 
 // StepBytes is what a decode step of one text reads, in bytes: of a dense model the layers that do not stay; of experts those that a
 // token uses, less the part of them that fits, as if all were chosen alike (real choices are skewed, so that more are found).

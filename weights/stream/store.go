@@ -79,7 +79,7 @@ type Store struct {
 
 // Open reads what stays and begins to serve the rest. Errors wrap ErrBudget, ErrRead, mapped.ErrChanged, ErrNotFinite.
 func Open(p Plan, files *Files) (*Store, error) {
-	if err := p.check(); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, err
 	}
 	s := &Store{files: files, plan: p, held: p.OtherBytes + p.staging()}

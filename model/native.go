@@ -63,16 +63,15 @@ func (b *native) Embed(p *Pass, ids []int32) (*tensor.Dense, error) {
 	}
 	hidden := b.ws.dense(&b.ws.hidden, n, m.Hidden)
 	x := floats(hidden)
-	for i, id := range ids {
-		if id < 0 || int(id) >= m.Vocab {
-			return nil, fmt.Errorf("model: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, ErrToken)
-		}
-		row := x[i*m.Hidden : (i+1)*m.Hidden]
-		if err := m.Params.Embed.Row(row, int(id)); err != nil {
-			return nil, err
-		}
-		if s := m.EmbedScale; s != 0 && s != 1 {
-			kernels.Scale(row, s)
+	if err := m.checkIDs(ids); err != nil {
+		return nil, err
+	}
+	if err := m.Params.Embed.Gather(x, ids); err != nil {
+		return nil, err
+	}
+	if s := m.EmbedScale; s != 0 && s != 1 {
+		for i := range ids {
+			kernels.Scale(x[i*m.Hidden:(i+1)*m.Hidden], s)
 		}
 	}
 	if m.Params.Positions != nil {
@@ -92,6 +91,16 @@ func (b *native) Embed(p *Pass, ids []int32) (*tensor.Dense, error) {
 		return b.widen(p, ids, x, n)
 	}
 	return hidden, nil
+}
+
+// checkIDs refuses tokens outside the vocabulary.
+func (m *Model) checkIDs(ids []int32) error {
+	for i, id := range ids {
+		if id < 0 || int(id) >= m.Vocab {
+			return fmt.Errorf("model: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, ErrToken)
+		}
+	}
+	return nil
 }
 
 // addPositions adds the learned position rows.

@@ -1,8 +1,6 @@
 package model
 
 import (
-	"fmt"
-
 	"gorgonia.org/tensor"
 )
 
@@ -12,13 +10,11 @@ func (b *native) embedProjected(p *Pass, ids []int32) (*tensor.Dense, error) {
 	m, n := b.m, len(ids)
 	width := m.Params.Embed.Cols
 	narrow := b.ws.floats(&b.ws.narrow, n*width)
-	for i, id := range ids {
-		if id < 0 || int(id) >= m.Vocab {
-			return nil, fmt.Errorf("model: token %d of the pass is id %d, the vocabulary has %d: %w", i, id, m.Vocab, ErrToken)
-		}
-		if err := m.Params.Embed.Row(narrow[i*width:(i+1)*width], int(id)); err != nil {
-			return nil, err
-		}
+	if err := m.checkIDs(ids); err != nil {
+		return nil, err
+	}
+	if err := m.Params.Embed.Gather(narrow, ids); err != nil {
+		return nil, err
 	}
 	hidden := b.ws.dense(&b.ws.hidden, n, m.Hidden)
 	x := floats(hidden)

@@ -55,11 +55,12 @@ func (s *streaming) peek(layer int) error {
 	return s.sweep.Peek(layer)
 }
 
-// predict has the experts read that the router of a layer would choose for hidden rows x [n, D] of an earlier place.
+// predict has the experts read that the router of a layer would choose for hidden rows x [n, D] of an earlier place;
+// of rows that carry more than that none.
 func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 	b := s.b
 	m := b.m
-	if s.store == nil || layer >= m.Layers || !m.Layer[layer].MoE {
+	if s.store == nil || layer >= m.Layers || !m.Layer[layer].MoE || m.wide() {
 		return nil
 	}
 	s.likely = s.likely[:0]

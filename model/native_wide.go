@@ -117,6 +117,9 @@ func (b *native) layerRows(p *Pass, layer int, hidden *tensor.Dense, all bool) (
 
 // LayerRows implements RowReader.
 func (b *native) LayerRows(p *Pass, layer int, hidden *tensor.Dense) ([]float32, error) {
+	if err := b.streaming.enter(layer); err != nil {
+		return nil, err
+	}
 	return b.layerRows(p, layer, hidden, false)
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"terrace/internal/kernels"
 	"terrace/internal/kernels/quant"
 	"terrace/weights"
@@ -53,6 +55,41 @@ func (l *Linear) Row(dst []float32, row int) error {
 	}
 	m.Row(dst, row)
 	return nil
+}
+
+// rowsAtOnce is how many rows are read from a file at the same time.
+const rowsAtOnce = 16
+
+// Gather dequantises rows, one behind another, to dst [len(rows), Cols].
+func (l *Linear) Gather(dst []float32, rows []int32) error {
+	m, _, err := l.Matrix()
+	if err != nil {
+		return err
+	}
+	if l.rows == nil || m.HasRows() || len(rows) == 1 {
+		for i, row := range rows {
+			if err := l.Row(dst[i*l.Cols:(i+1)*l.Cols], int(row)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	first := map[int32]int{} // place of each row
+	var group errgroup.Group
+	group.SetLimit(rowsAtOnce)
+	for i, row := range rows {
+		if _, dup := first[row]; !dup {
+			first[row] = i
+			group.Go(func() error { return l.rows(dst[i*l.Cols:(i+1)*l.Cols], int(row)) })
+		}
+	}
+	err = group.Wait()
+	for i, row := range rows {
+		if at := first[row]; at != i {
+			copy(dst[i*l.Cols:(i+1)*l.Cols], dst[at*l.Cols:(at+1)*l.Cols])
+		}
+	}
+	return err
 }
 
 // read is the first use.

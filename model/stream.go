@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	"terrace/internal/kernels"
 	"terrace/internal/kernels/quant"
@@ -75,6 +76,7 @@ func (m *Model) layOut() (*layout, error) {
 	l := &layout{placed: map[*Linear]*kernels.Matrix{}, seen: map[*weights.Tensor]bool{}}
 	p := &m.Params
 	l.pin(false, p.Output, p.EmbedIn, p.EmbedOut)
+	l.pin(false, slices.Concat(p.StreamIn, p.StreamOut)...)
 	l.embed(p)
 	l.pin(true, p.Positions)
 	l.pin(false, append(append([]*Linear{}, p.StreamIn...), p.StreamOut...)...)
@@ -149,8 +151,11 @@ func (l *layout) experts(layer *LayerParams) (list []stream.Unit) {
 }
 
 // embed adds the embedding. One that is the head's too is there once, as the head needs it: its rows are read from the file as tokens
-// come.
+// come, as those of a table of per-layer inputs are.
 func (l *layout) embed(p *Params) {
+	if p.PerLayerTable != nil {
+		l.seen[p.PerLayerTable.Tensor] = true
+	}
 	in, out := p.Embed, p.Output
 	if in.Absent() || out.Absent() || in.Tensor != out.Tensor || l.placed[out] == nil {
 		l.pin(true, in)

@@ -32,7 +32,9 @@ type Linear struct {
 	err    error
 	// placed is the matrix where its memory is the owner's of a stream (Model.Stream): vacant while it is not there.
 	placed *kernels.Matrix
-	rows   func(dst []float32, row int) error // reads one row from the file; nil = Matrix has it
+	rows   func(dst []float32, row int) error // reads one row from the file, or of what is computed; nil = Matrix has it
+	// computed says that the bytes lie in no file: the matrix lets them go once it is packed.
+	computed bool
 }
 
 // Absent reports whether the model has no such weight.
@@ -50,7 +52,7 @@ func (l *Linear) Row(dst []float32, row int) error {
 	if err != nil {
 		return err
 	}
-	if l.rows != nil && !m.HasRows() {
+	if l.rows != nil && (l.computed || !m.HasRows()) {
 		return l.rows(dst, row)
 	}
 	m.Row(dst, row)
@@ -108,8 +110,23 @@ func (l *Linear) read() (err error) {
 	}
 	// Kernels that pack the rows into tiles need the mapped bytes no longer: their pages leave resident memory.
 	l.matrix.OnPacked(mapped.Forget)
+	if whole := l.From == 0 && l.Run == 0 && l.Rows == l.Tensor.Rows(); whole && !mapped.Holds(data) {
+		l.computed, l.rows = true, l.computedRow // the tiles are the only copy then
+		l.matrix.Transient(l.Tensor.Drop, l.Bytes)
+	}
 	l.bias, err = l.BiasValues()
 	return err
+}
+
+// computedRow dequantises a row of a tensor whose bytes are computed, again where they were let go.
+func (l *Linear) computedRow(dst []float32, row int) error {
+	data, err := l.Bytes()
+	if err != nil {
+		return err
+	}
+	n := l.Tensor.Type.RowBytes(l.Cols)
+	quant.Dequantize(l.Tensor.Type, dst[:l.Cols], data[row*n:(row+1)*n])
+	return nil
 }
 
 // Bytes returns the quantised rows: where they lie, or together where they do not.

@@ -31,6 +31,12 @@ func TestStoredLogits(t *testing.T) {
 					r.phase = phase
 					return r.pass(ids, len(ids))
 				}
+				once := newRunner(t, stored)
+				once.phase = kernels.Exact
+				once.pass(ids, len(ids))
+				if m, _, err := once.m.Params.Layers[0].Down.Matrix(); err != nil || m.HasRows() != (path == "purego") {
+					t.Errorf("beside the tiles the computed bytes are kept: %v (%v)", m.HasRows(), err)
+				}
 				want := read(plain, kernels.Exact)
 				exact := read(stored, kernels.Exact)
 				for i, row := range exact {

@@ -107,6 +107,9 @@ func (p *Pool) matMul(ph Phase, x []float32, n int, norm *RowNorm, products []Pr
 
 func (p *Pool) ensureAllPacked() {
 	if simd == nil {
+		for _, q := range p.mm.products {
+			q.W.restore()
+		}
 		return
 	}
 	for _, q := range p.mm.products {

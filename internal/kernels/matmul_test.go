@@ -325,3 +325,37 @@ func TestPackedGrowth(t *testing.T) {
 		}
 	})
 }
+
+// TestTransient: computed bytes go once they are packed, and come back where a path reads them.
+func TestTransient(t *testing.T) {
+	pool := NewPool(1)
+	defer pool.Close()
+	const rows, cols = 40, 256
+	w := randomWeights(rand.New(rand.NewPCG(9, 9)), quant.Q4_K, rows, cols)
+	x := randomRows(rand.New(rand.NewPCG(9, 1)), 1, cols)
+	was := Path()
+	defer func() { _ = Select(was) }()
+	for _, path := range Available() {
+		if err := Select(path); err != nil {
+			t.Fatal(err)
+		}
+		want, got := make([]float32, rows), make([]float32, rows)
+		pool.MatMul(Exact, x, 1, Product{W: newMatrix(t, quant.Q4_K, rows, cols, w), Dst: want})
+		m, drops, loads := newMatrix(t, quant.Q4_K, rows, cols, slices.Clone(w)), 0, 0
+		m.Transient(func() { drops++ }, func() ([]byte, error) { loads++; return slices.Clone(w), nil })
+		for range 2 {
+			pool.MatMul(Exact, x, 1, Product{W: m, Dst: got})
+		}
+		packs := simd != nil
+		if !slices.Equal(got, want) || packs != (drops == 1) || m.HasRows() == packs || loads != 0 {
+			t.Errorf("%s: %d drops, %d loads, rows %v; results %v, want %v", path, drops, loads, m.HasRows(), got[:3], want[:3])
+		}
+		if err := Select("purego"); err != nil {
+			t.Fatal(err)
+		}
+		pool.MatMul(Exact, x, 1, Product{W: m, Dst: got})
+		if packs != (loads == 1) || math.Abs(float64(got[0]-want[0])) > 1e-3*math.Abs(float64(want[0]))+1e-6 {
+			t.Errorf("%s, then plain Go: %d loads; %v, want %v", path, loads, got[0], want[0])
+		}
+	}
+}

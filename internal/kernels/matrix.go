@@ -22,6 +22,8 @@ type Matrix struct {
 	packed  atomic.Pointer[byte] // tiles; nil until the first use on a SIMD path
 	tile    int                  // bytes of a packed tile
 	release func(part []byte)
+	dropped func() // of a transient matrix
+	load    func() ([]byte, error)
 }
 
 // NewMatrix wraps rows × cols weights of type t, row-major in data, which must stay valid and unchanged for the life of
@@ -58,6 +60,32 @@ func (m *Matrix) Row(dst []float32, i int) {
 // where a path without packing is selected), and packing never holds more than packChunkBytes twice.
 func (m *Matrix) OnPacked(release func(part []byte)) { m.release = release }
 
+// Transient says that the bytes were computed: they are let go as soon as they are packed, and dropped is called then. A path that
+// does not pack gets them from load again. Row must not be called, since the bytes may go at any time.
+func (m *Matrix) Transient(dropped func(), load func() ([]byte, error)) {
+	m.dropped, m.load = dropped, load
+}
+
+// restore gets the bytes of a transient matrix again, for plain Go. The caller holds the pool.
+func (m *Matrix) restore() {
+	if m.load == nil {
+		return
+	}
+	m.packing.Lock()
+	defer m.packing.Unlock()
+	if m.data != nil {
+		return
+	}
+	data, err := m.load()
+	if err == nil && len(data) != m.rows*m.rowBytes {
+		err = fmt.Errorf("%d bytes, want %d: %w", len(data), m.rows*m.rowBytes, ErrShape)
+	}
+	if err != nil {
+		panic(fmt.Errorf("kernels: the bytes of a matrix [%d, %d] of type %v again: %w", m.rows, m.cols, m.typ, err))
+	}
+	m.data = data
+}
+
 // tileAt is packed tile i.
 func (m *Matrix) tileAt(i int) *byte {
 	return (*byte)(unsafe.Add(unsafe.Pointer(m.packed.Load()), i*m.tile))
@@ -89,6 +117,10 @@ func (p *Pool) ensurePacked(m *Matrix) {
 		}
 	}
 	m.packed.Store(&buf[0])
+	if m.dropped != nil {
+		m.data = nil
+		m.dropped()
+	}
 }
 
 // packChunkBytes of weights are packed before their pages are released.

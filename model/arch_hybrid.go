@@ -76,6 +76,7 @@ func nemotronConfig(r *reader) *Config {
 	c.Norm, c.NormEps, c.Act, c.Gated = RMSNorm, r.float(eps), SquaredReLU, false
 	r.router(c, SigmoidRouter, true)
 	c.Router.Bias = c.Experts > 0
+	c.MoELatent = r.intOr("moe_latent_size", 0)
 	ssm := r.ssmFigures()
 	widths := r.eachInt("feed_forward_length", c.Layers, 0)
 	for i := range c.Layer {

@@ -26,20 +26,24 @@ func (r *reader) expertWeights(c *Config, l *LayerParams, n string) {
 		r.fail("metadata %q is %d experts, but tensor %q is missing: %w", r.key("expert_count"), c.Experts, router, ErrConfig)
 		return
 	}
-	width := r.expertWidth(c)
+	width, wide := r.expertWidth(c), c.Hidden
+	if c.MoELatent > 0 {
+		wide = c.MoELatent
+		l.ExpertIn, l.ExpertOut = r.linear(n+"ffn_latent_down", wide, c.Hidden), r.linear(n+"ffn_latent_up", c.Hidden, wide)
+	}
 	l.Router = r.linear(n+"ffn_gate_inp", c.Experts, c.Hidden)
 	if c.Router.Bias {
 		l.RouterBias = r.vector(n+"exp_probs_b.bias", c.Experts)
 	}
 	if packed := n + "ffn_gate_up_exps"; c.Gated && r.file.Has(packed+".weight") { // of each expert gate, then up
-		l.ExpertGate, l.ExpertUp = r.expertParts(packed, c.Experts, 2*width, 0, width, c.Hidden), r.expertParts(packed, c.Experts, 2*width, width, width, c.Hidden)
+		l.ExpertGate, l.ExpertUp = r.expertParts(packed, c.Experts, 2*width, 0, width, wide), r.expertParts(packed, c.Experts, 2*width, width, width, wide)
 	} else {
 		if c.Gated {
-			l.ExpertGate = r.experts(n+"ffn_gate_exps", c.Experts, width, c.Hidden)
+			l.ExpertGate = r.experts(n+"ffn_gate_exps", c.Experts, width, wide)
 		}
-		l.ExpertUp = r.experts(n+"ffn_up_exps", c.Experts, width, c.Hidden)
+		l.ExpertUp = r.experts(n+"ffn_up_exps", c.Experts, width, wide)
 	}
-	l.ExpertDown = r.experts(n+"ffn_down_exps", c.Experts, c.Hidden, width)
+	l.ExpertDown = r.experts(n+"ffn_down_exps", c.Experts, wide, width)
 	if c.Shared > 0 {
 		if c.Gated {
 			l.SharedGate = r.linear(n+"ffn_gate_shexp", c.Shared, c.Hidden)

@@ -46,6 +46,7 @@ type Config struct {
 	TopK      int  // experts used a token
 	NormTopK  bool // weights of the used experts are normalised to sum 1
 	Router    Router
+	MoELatent int   // numbers of a row that experts work on, made and unmade by LayerParams.ExpertIn and ExpertOut; 0 = the row itself
 	Shared    int   // width of the network that every token uses beside the experts of a layer; 0 = none
 	Clamp     Clamp // of ClampedSwiGLU
 	Parallel  bool  // attention and feed-forward network read the same norm, and both are added
@@ -101,6 +102,7 @@ func (c *Config) validate() error {
 		errs = append(errs, c.validateRouter())
 	}
 	in("expert_shared_feed_forward_length", c.Shared, 0, maxFFN)
+	in("moe_latent_size", c.MoELatent, 0, maxHidden)
 	if c.Act == ClampedSwiGLU && !(c.Gated && c.Clamp.finite()) {
 		errs = append(errs, fmt.Errorf("model: the clamped activation has alpha %g and limit %g, want finite numbers, the limit above 0: %w", c.Clamp.Alpha, c.Clamp.Limit, ErrConfig))
 	}

@@ -45,7 +45,7 @@ func (w *FLOPs) Finished(m *Model, layer, n int) {
 	}
 	size := out + elements(l.Gate) + elements(l.Up) + elements(l.Down)
 	if m.Layer[layer].MoE {
-		size = out + elements(l.Router)
+		size = out + elements(l.Router) + elements(l.ExpertIn) + elements(l.ExpertOut)
 		if l.Beside != nil {
 			size += elements(l.Gate) + elements(l.Up) + elements(l.Down)
 		}

@@ -17,7 +17,8 @@ type moeScratch struct {
 }
 
 // mixture routes each row to its experts (Router) and adds their outputs by weight, and what the shared network gives. Rows of one
-// expert are computed together; a row's sum runs over experts in order, so that it does not depend on the other rows.
+// expert are computed together; a row's sum runs over experts in order, so that it does not depend on the other rows. Where experts work on
+// a latent, the router and the shared network see the row itself.
 func (b *native) mixture(ph kernels.Phase, layer int, out product, in []float32, n int) error {
 	l := &b.m.Params.Layers[layer]
 	logits := b.ws.floats(&b.ws.router, n*b.m.Experts)
@@ -48,14 +49,38 @@ func (b *native) routed(ph kernels.Phase, layer int, out product, in, logits []f
 	if !out.add {
 		clear(out.dst[:n*m.Hidden])
 	}
-	if b.streaming.store != nil {
-		err = b.streaming.mixture(ph, layer, out.dst, in, n)
+	if m.MoELatent == 0 {
+		err = b.experts(ph, layer, out.dst, in, n)
 	} else {
-		for e := 0; e < m.Experts && err == nil; e++ {
-			err = b.expert(ph, l, e, out.dst, in)
+		low, sum := b.ws.floats(&b.ws.latentIn, n*m.MoELatent), b.ws.floats(&b.ws.latentOut, n*m.MoELatent)
+		clear(sum)
+		if err = b.matmul(ph, in, n, product{w: l.ExpertIn, dst: low}); err == nil {
+			err = b.experts(ph, layer, sum, low, n)
+		}
+		if err == nil {
+			err = b.matmul(ph, sum, n, product{w: l.ExpertOut, dst: out.dst, add: true})
 		}
 	}
 	return err
+}
+
+// experts adds to dst [n, ExpertRow] what the experts of a layer make of the rows of in that chose them.
+func (b *native) experts(ph kernels.Phase, layer int, dst, in []float32, n int) (err error) {
+	if b.streaming.store != nil {
+		return b.streaming.mixture(ph, layer, dst, in, n)
+	}
+	for e := 0; e < b.m.Experts && err == nil; e++ {
+		err = b.expert(ph, &b.m.Params.Layers[layer], e, dst, in)
+	}
+	return err
+}
+
+// ExpertRow is the numbers of a row that experts work on.
+func (c *Config) ExpertRow() int {
+	if c.MoELatent > 0 {
+		return c.MoELatent
+	}
+	return c.Hidden
 }
 
 // expert adds to dst what an expert makes of the rows of in that chose it.
@@ -64,7 +89,7 @@ func (b *native) expert(ph kernels.Phase, l *LayerParams, e int, dst, in []float
 	if len(s.rows[e]) == 0 {
 		return nil
 	}
-	size := len(s.rows[e]) * b.m.Hidden
+	size := len(s.rows[e]) * b.m.ExpertRow()
 	s.out = slices.Grow(s.out[:0], size)[:size]
 	if err := b.expertOut(ph, l, e, s.out, in); err != nil {
 		return err
@@ -75,12 +100,12 @@ func (b *native) expert(ph kernels.Phase, l *LayerParams, e int, dst, in []float
 
 // expertOut computes what an expert makes of the rows of in that chose it, one behind another.
 func (b *native) expertOut(ph kernels.Phase, l *LayerParams, e int, dst, in []float32) error {
-	m, s := b.m, &b.gather
+	m, s, width := b.m, &b.gather, b.m.ExpertRow()
 	rows := s.rows[e]
-	s.in = slices.Grow(s.in[:0], len(rows)*m.Hidden)[:len(rows)*m.Hidden]
+	s.in = slices.Grow(s.in[:0], len(rows)*width)[:len(rows)*width]
 	for i, r := range rows {
-		row := s.in[i*m.Hidden : (i+1)*m.Hidden]
-		copy(row, in[r*m.Hidden:(r+1)*m.Hidden])
+		row := s.in[i*width : (i+1)*width]
+		copy(row, in[r*width:(r+1)*width])
 		if m.Router.OnInput {
 			kernels.Scale(row, s.share[r*m.Experts+e])
 		}
@@ -94,13 +119,13 @@ func (b *native) expertOut(ph kernels.Phase, l *LayerParams, e int, dst, in []fl
 
 // addExpert adds an expert's rows to those of dst that chose it, by weight.
 func (b *native) addExpert(e int, dst, rows []float32) {
-	m, s := b.m, &b.gather
+	m, s, width := b.m, &b.gather, b.m.ExpertRow()
 	for i, r := range s.rows[e] {
 		share := s.share[r*m.Experts+e]
 		if m.Router.OnInput {
 			share = 1
 		}
-		kernels.Axpy(dst[r*m.Hidden:(r+1)*m.Hidden], share, rows[i*m.Hidden:(i+1)*m.Hidden])
+		kernels.Axpy(dst[r*width:(r+1)*width], share, rows[i*width:(i+1)*width])
 	}
 }
 

@@ -20,6 +20,7 @@ type scratch struct {
 	hidden, normed, q, k, v, attended, block, logits   slot
 	gate, up, row, guess, guessNormed, router          slot
 	beside, shared, sharedGate                         slot // of networks beside attention and beside experts
+	latentIn, latentOut                                slot // of experts
 	narrow                                             slot // rows of narrower embeddings
 	wide, stream, predicted, modes                     slot // rows of more than the residual, and what of them a layer works on
 	perLayer, tokenRow, laurel                         slot

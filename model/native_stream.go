@@ -136,7 +136,7 @@ func (s *streaming) mixture(ph kernels.Phase, layer int, dst, in []float32, n in
 			break
 		}
 		s.at[e] = len(s.outs)
-		end := len(s.outs) + len(rows[e])*b.m.Hidden
+		end := len(s.outs) + len(rows[e])*b.m.ExpertRow()
 		s.outs = slices.Grow(s.outs, end-len(s.outs))[:end]
 		if err := b.expertOut(ph, l, e, s.outs[s.at[e]:end], in); err != nil {
 			return err

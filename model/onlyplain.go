@@ -35,6 +35,8 @@ func (m *Model) beyondPlain() string {
 		return "xIELU"
 	case !m.Router.plain():
 		return "a router of another kind"
+	case m.MoELatent > 0:
+		return "experts that work on a latent"
 	case m.Shared > 0:
 		return "a shared expert"
 	case m.Params.Output != nil && m.Params.Output.Bias != nil:

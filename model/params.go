@@ -245,6 +245,7 @@ type LayerParams struct {
 	SharedGate, SharedUp   *Linear // the network that every token uses beside the experts
 	SharedDown             *Linear
 	SharedRouter           *Linear // [1, D]: its output times the sigmoid of this; nil = times 1
+	ExpertIn, ExpertOut    *Linear // [MoELatent, D] and [D, MoELatent]: to what experts work on, and back; nil = they work on the row
 	ExpertGate, ExpertUp   []*Linear
 	ExpertDown             []*Linear
 	ExpertScale            *Vector       // [experts] multiplies what each gives
@@ -260,7 +261,7 @@ func (l *LayerParams) linears() []*Linear {
 	all := append([]*Linear{l.QueryDown, l.KeyDown, l.Q, l.K, l.V, l.OutGate}, l.Recurrent.In...)
 	all = append(all, l.Recurrent.ZDown, l.Recurrent.Z, l.Recurrent.ADown, l.Recurrent.A, l.Recurrent.B, l.Recurrent.Out)
 	all = append(append(all, l.KeyUp...), l.ValueUp...)
-	all = append(all, l.Index.Q, l.Index.K, l.Index.Weights, l.O, l.Gate, l.Up, l.Down)
+	all = append(all, l.ExpertIn, l.ExpertOut, l.Index.Q, l.Index.K, l.Index.Weights, l.O, l.Gate, l.Up, l.Down)
 	return append(all, l.rowLinears()...)
 }
 

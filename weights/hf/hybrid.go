@@ -120,7 +120,6 @@ func nemotronFigures(v *view) {
 		v.refuseUnless(c.stringOr(key, want) == want, "%s is %q, want %s", key, c.values[key], want)
 	}
 	v.refuseUnless(!c.has("sliding_window"), "sliding_window is not null")
-	v.refuseUnless(!c.has("moe_latent_size"), "moe_latent_size is not null, experts that work on a latent are not known")
 	kv, widths, recurs, experts := make([]int32, v.layers), make([]int32, v.layers), make([]int32, v.layers), 0
 	for i, kind := range []byte(pattern) {
 		switch kind {
@@ -147,6 +146,9 @@ func nemotronFigures(v *view) {
 		v.setInt("expert_shared_feed_forward_length", c.intOr("moe_shared_expert_intermediate_size", 7688, 1, maxWidth))
 		v.groups(1, 1)
 		v.weighing(true, 1)
+		if c.has("moe_latent_size") {
+			v.setInt("moe_latent_size", c.int("moe_latent_size", 1, maxWidth))
+		}
 	}
 }
 
@@ -172,8 +174,14 @@ func nemotronTensors(v *view) {
 		case 'E':
 			v.matrix(name+"ffn_gate_inp.weight", mixer+"gate.weight", i, experts, v.hidden)
 			v.choiceBias(i, name, mixer+"gate.e_score_correction_bias")
-			v.stack(name+"ffn_up_exps.weight", mixer+"experts.%d.up_proj.weight", i, experts, width, v.hidden)
-			v.stack(name+"ffn_down_exps.weight", mixer+"experts.%d.down_proj.weight", i, experts, v.hidden, width)
+			wide := v.hidden
+			if latent := v.published("moe_latent_size"); latent > 0 {
+				wide = latent
+				v.linear(name+"ffn_latent_down", mixer+"fc1_latent_proj", i, latent, v.hidden, mlpBias)
+				v.linear(name+"ffn_latent_up", mixer+"fc2_latent_proj", i, v.hidden, latent, mlpBias)
+			}
+			v.stack(name+"ffn_up_exps.weight", mixer+"experts.%d.up_proj.weight", i, experts, width, wide)
+			v.stack(name+"ffn_down_exps.weight", mixer+"experts.%d.down_proj.weight", i, experts, wide, width)
 			v.linear(name+"ffn_up_shexp", mixer+"shared_experts.up_proj", i, shared, v.hidden, mlpBias)
 			v.linear(name+"ffn_down_shexp", mixer+"shared_experts.down_proj", i, v.hidden, shared, mlpBias)
 		default:

@@ -22,8 +22,14 @@ func indexed(t testing.TB, block int, o Options) *Engine {
 	if o.Threads == 0 {
 		o.Threads = 2
 	}
+	if block == withNGrams {
+		return openModel(t, golden.Shared(t, "data", "golden", "families", "qwen4_exp"), o)
+	}
 	return openOn(t, fakes.Indexed(3, block), o)
 }
+
+// withNGrams is the golden with blocks of 4 that embeds n-grams, on several residual streams; others are random models.
+const withNGrams = 0
 
 // TestIndexedFamilies compares models with a trained indexer with Hugging Face's float32 logits of two prompts and its greedy continuation.
 func TestIndexedFamilies(t *testing.T) {
@@ -56,7 +62,7 @@ func TestIndexedFamilies(t *testing.T) {
 	}
 }
 
-var indexedFamilies = []string{"deepseek_v32"}
+var indexedFamilies = []string{"deepseek_v32", "qwen4_exp"}
 
 func toInts(x []float32) []int {
 	out := make([]int, len(x))
@@ -83,7 +89,7 @@ func farthest(got, want []float32) float64 {
 func TestIndexerAnyWay(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(150, 1), fakes.IDs(12, 2)
-	for _, block := range []int{1, 4} {
+	for _, block := range []int{1, 4, withNGrams} {
 		e := indexed(t, block, Options{})
 		if got := e.Policy().String(); got != "indexer" {
 			t.Fatalf("the default is %s", got)
@@ -153,7 +159,7 @@ func TestIndexerReads(t *testing.T) {
 func TestIndexerForkAndBack(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(90, 1), fakes.IDs(10, 2)
-	for _, block := range []int{1, 4} {
+	for _, block := range []int{1, 4, withNGrams} {
 		e := indexed(t, block, Options{ChunkTokens: 32})
 		want := forced(t, e, prompt, next)
 		s, err := e.NewSession(e.Policy())

@@ -44,7 +44,13 @@ func qwen35Params(r *reader, c *Config) *Params {
 
 // gatedDeltaLayer is a layer of the family without its feed-forward weights; post_attention_norm is the norm before these.
 func gatedDeltaLayer(r *reader, c *Config, i int, n string) LayerParams {
-	l := LayerParams{AttnNorm: r.norm(n+"attn_norm", c.Hidden), FFNNorm: r.norm(n+"post_attention_norm", c.Hidden)}
+	l := deltaOrAttention(r, c, i, n)
+	l.AttnNorm, l.FFNNorm = r.norm(n+"attn_norm", c.Hidden), r.norm(n+"post_attention_norm", c.Hidden)
+	return l
+}
+
+// deltaOrAttention is the mixer of a layer.
+func deltaOrAttention(r *reader, c *Config, i int, n string) (l LayerParams) {
 	a := &c.Layer[i].Attention
 	if d := c.Layer[i].Delta; d != nil {
 		l.Recurrent = deltaParams(r, c, d, n)

@@ -59,7 +59,8 @@ type Config struct {
 	LatentEps     float32 // of the norms of latent queries and keys; 0 = 1e-6
 
 	PerLayer int     // P, numbers of a token that each layer is given beside its row; 0 = none
-	Streams  Streams // rows are several copies of the residual; the zero value = one
+	Streams  Streams // rows are several copies of the residual, of which a layer works on one; the zero value = one
+	Copies   int     // of the residual in a row, which hyper-connections read and write together; 0 = one, without any
 
 	Ropes  []Rope        // distinct rotary tables; layers refer to them by index
 	Layer  []LayerConfig // one a layer
@@ -102,6 +103,7 @@ func (c *Config) validate() error {
 		errs = append(errs, c.validateRouter())
 	}
 	in("expert_shared_feed_forward_length", c.Shared, 0, maxFFN)
+	in("hyper_connection.count", c.Copies, 0, maxCopies)
 	in("moe_latent_size", c.MoELatent, 0, maxHidden)
 	if c.Act == ClampedSwiGLU && !(c.Gated && c.Clamp.finite()) {
 		errs = append(errs, fmt.Errorf("model: the clamped activation has alpha %g and limit %g, want finite numbers, the limit above 0: %w", c.Clamp.Alpha, c.Clamp.Limit, ErrConfig))

@@ -17,7 +17,7 @@ var families = []string{
 }
 
 // indexedFamilies attend to what an indexer chooses: package engine compares them.
-var indexedFamilies = []string{"deepseek_v32"}
+var indexedFamilies = []string{"deepseek_v32", "qwen4_exp"}
 
 // TestFamilies compares each family, as a folder and as a GGUF file, with Hugging Face's float32 logits of two prompts and its greedy
 // continuation of the first, which is read in one pass and in two.

@@ -14,6 +14,7 @@ type LayerConfig struct {
 	Delta      *DeltaNet  // nil = none
 	SSM        *Mamba2    // nil = none
 	Conv       *ShortConv // nil = none
+	NGrams     *NGrams    // added to the rows before a recurrent mixer; nil = none
 	MoE        bool       // the feed-forward network is a mixture of experts
 	NoFFN      bool       // there is none
 	Curve      Curve      // of XIELU

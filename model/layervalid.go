@@ -30,7 +30,7 @@ func (c *Config) validateLayer(i int) error {
 	if err := inRange(i, figures); err != nil {
 		return err
 	}
-	return l.validateRecurrent(i)
+	return errors.Join(c.validateNGrams(i), l.validateRecurrent(i))
 }
 
 func inRange(layer int, figures []figure) error {

@@ -84,6 +84,10 @@ func (b *native) Embed(p *Pass, ids []int32) (*tensor.Dense, error) {
 			return nil, err
 		}
 	}
+	if m.Copies > 1 {
+		hidden = b.embedCopies(hidden, ids)
+		return hidden, b.streaming.predict(p, 0, floats(hidden), n)
+	}
 	if err := b.streaming.predict(p, 0, x, n); err != nil {
 		return nil, err
 	}
@@ -134,8 +138,7 @@ func (b *native) Project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *ten
 
 func (b *native) project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
 	a, l := &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
-	n, norm := hidden.Shape()[0], b.inputNorm(l)
-	x, err := b.layerRows(p, layer, hidden, false)
+	x, n, norm, err := b.blockRows(p, layer, hidden, b.inputNorm(l), &l.AttnHyper)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -243,6 +246,8 @@ func (b *native) Finish(p *Pass, layer int, hidden, attended *tensor.Dense) (*te
 	switch x := floats(hidden); {
 	case b.m.wide():
 		return b.finishWide(p, layer, hidden, attended)
+	case b.m.Copies > 1:
+		return b.finishCopies(p, layer, hidden, attended)
 	case b.m.Parallel:
 		return hidden, b.finishParallel(p, layer, x, n, attended)
 	default:
@@ -361,12 +366,15 @@ func (b *native) addBlock(x []float32, block product, n int, post NormParams) er
 // Logits implements Backend.
 func (b *native) Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
 	m, n, norm := b.m, hidden.Shape()[0], b.m.Params.FinalNorm
-	x := floats(hidden)
-	if m.wide() {
-		var err error
-		if x, err = b.unwiden(p, hidden); err != nil {
-			return nil, err
-		}
+	x, err := floats(hidden), error(nil)
+	switch {
+	case m.wide():
+		x, err = b.unwiden(p, hidden)
+	case m.Copies > 1:
+		x, err = b.mixCopies(p.Phase, x, n, &m.Params.Final)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if m.NoFinal {
 		norm = NormParams{}
@@ -398,19 +406,18 @@ func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.D
 		return nil, err
 	}
 	m, l := b.m, &b.m.Params.Layers[layer]
-	n := hidden.Shape()[0]
-	x, err := b.layerRows(p, layer, hidden, false)
+	x, n, norm, err := b.blockRows(p, layer, hidden, b.inputNorm(l), &l.AttnHyper)
 	if err != nil {
 		return nil, err
 	}
 	if m.Layer[layer].Latent != nil {
 		q := b.ws.dense(&b.ws.guess, n, m.Layer[layer].Heads*m.Layer[layer].StoredKey())
-		return q, b.latentQuery(p, layer, x, n, b.inputNorm(l), floats(q))
+		return q, b.latentQuery(p, layer, x, n, norm, floats(q))
 	}
 	normed := x
-	if !m.PostNorm {
+	if !norm.W.Absent() {
 		normed = b.ws.floats(&b.ws.guessNormed, n*m.Hidden)
-		if err := b.norm(normed, x, n, m.Hidden, l.AttnNorm); err != nil {
+		if err := b.norm(normed, x, n, m.Hidden, norm); err != nil {
 			return nil, err
 		}
 	}

@@ -24,6 +24,8 @@ type scratch struct {
 	narrow                                             slot // rows of narrower embeddings
 	wide, stream, predicted, modes                     slot // rows of more than the residual, and what of them a layer works on
 	perLayer, tokenRow, laurel                         slot
+	copies, copyLow, copyGates, copyIn, copyRows       slot // of several copies of the residual
+	ngrams, ngramUp, ngramConv                         slot
 	latent, keyLatent, queries, heads, values, outGate slot // of latent attention, and of gates
 	wideQ, wideK, wideGuess                            slot // with room for an index
 	index, indexKeys, indexWeights                     slot // of trained indexers

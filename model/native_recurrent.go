@@ -25,9 +25,16 @@ func (b *native) Mix(p *Pass, layer int, hidden *tensor.Dense, states []StateRow
 	if rows != n {
 		return nil, fmt.Errorf("model: states of %d rows, the pass has %d", rows, n)
 	}
-	x, norm := floats(hidden), b.inputNorm(l)
+	if c.NGrams != nil {
+		if err := b.addNGrams(p, layer, floats(hidden), n, states, c.stateFloats()-c.NGrams.floats()); err != nil {
+			return nil, err
+		}
+	}
+	x, _, norm, err := b.blockRows(p, layer, hidden, b.inputNorm(l), &l.AttnHyper)
+	if err != nil {
+		return nil, err
+	}
 	var out *tensor.Dense
-	var err error
 	switch {
 	case c.Delta != nil:
 		out, err = b.mixDelta(p, c.Delta, &l.Recurrent, x, n, norm, states)

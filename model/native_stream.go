@@ -69,7 +69,12 @@ func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 	if l.Beside != nil {
 		norm = l.Beside.RouterNorm
 	}
-	if !m.PostNorm && !norm.W.Absent() {
+	if m.Copies > 1 {
+		var err error
+		if in, err = b.mixCopies(p.Phase, x, n, &l.FFNHyper); err != nil {
+			return err
+		}
+	} else if !m.PostNorm && !norm.W.Absent() {
 		in = b.ws.floats(&b.ws.guessNormed, n*m.Hidden)
 		if err := b.norm(in, x, n, m.Hidden, norm); err != nil {
 			return err

@@ -35,6 +35,8 @@ func (m *Model) beyondPlain() string {
 		return "xIELU"
 	case !m.Router.plain():
 		return "a router of another kind"
+	case m.Copies > 1:
+		return "several copies of the residual"
 	case m.MoELatent > 0:
 		return "experts that work on a latent"
 	case m.Shared > 0:

@@ -237,6 +237,8 @@ type LayerParams struct {
 	QueryNorm, KeyNorm     NormParams // of the two latents
 	KeyUp, ValueUp         []*Linear  // a query head: [Rank, Nope] and [Value, Rank]
 	Index                  IndexParams
+	AttnHyper, FFNHyper    HyperParams // of the mixer and of the feed-forward network, on several copies of the residual
+	NGrams                 NGramParams
 	Recurrent              RecurrentParams
 	FFNNorm, PostFFNNorm   NormParams
 	Gate, Up, Down         *Linear
@@ -261,7 +263,10 @@ func (l *LayerParams) linears() []*Linear {
 	all := append([]*Linear{l.QueryDown, l.KeyDown, l.Q, l.K, l.V, l.OutGate}, l.Recurrent.In...)
 	all = append(all, l.Recurrent.ZDown, l.Recurrent.Z, l.Recurrent.ADown, l.Recurrent.A, l.Recurrent.B, l.Recurrent.Out)
 	all = append(append(all, l.KeyUp...), l.ValueUp...)
-	all = append(all, l.ExpertIn, l.ExpertOut, l.Index.Q, l.Index.K, l.Index.Weights, l.O, l.Gate, l.Up, l.Down)
+	for _, h := range []*HyperParams{&l.AttnHyper, &l.FFNHyper} {
+		all = append(all, h.Down, h.Up, h.Inject)
+	}
+	all = append(all, l.NGrams.Key, l.NGrams.Value, l.ExpertIn, l.ExpertOut, l.Index.Q, l.Index.K, l.Index.Weights, l.O, l.Gate, l.Up, l.Down)
 	return append(all, l.rowLinears()...)
 }
 
@@ -278,6 +283,7 @@ type Params struct {
 	// StreamIn and StreamOut [D, D] make streams of an embedding, all but the first, and take them back.
 	StreamIn, StreamOut []*Linear
 	FinalNorm           NormParams
-	Output              *Linear // [V, D]; the embedding's tensor where the two are tied
+	Final               HyperParams // what the head reads of several copies of the residual
+	Output              *Linear     // [V, D]; the embedding's tensor where the two are tied
 	Layers              []LayerParams
 }

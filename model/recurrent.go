@@ -97,7 +97,7 @@ func (l *LayerConfig) stateFloats() int {
 	if c := l.Conv; c != nil {
 		n += (c.Kernel - 1) * c.Width
 	}
-	return n
+	return n + l.NGrams.floats()
 }
 
 // Limits of recurrent mixers that no real model reaches.

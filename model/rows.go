@@ -3,7 +3,8 @@ package model
 import "fmt"
 
 // Rows between layers are Hidden numbers in most models. Where layers are given something of the token itself a row carries its token's id
-// behind them, so that whatever picks, keeps or drops rows needs to know nothing of it; with Streams a row is several copies of the residual.
+// behind them, so that whatever picks, keeps or drops rows needs to know nothing of it; with Streams or
+// Copies a row is several copies of the residual.
 
 // Streams is AltUp (arXiv 2301.13310) as in Gemma 3n: a row is Count copies of the residual, of which a layer works on one. Of the active copy s_a:
 // m = tanh(Router·norm(s_a)/D); all copies are guessed, s'_i = s_i + Σ_j P_ij s_j with P = Predict·m; the layer makes y of s'_a; then
@@ -57,14 +58,14 @@ func (l *LayerParams) rowLinears() (all []*Linear) {
 
 // RowWidth is how many numbers a row between layers is.
 func (c *Config) RowWidth() int {
-	width := c.Hidden * max(1, c.Streams.Count)
-	if c.PerLayer > 0 {
+	width := c.Hidden * max(1, c.Streams.Count, c.Copies)
+	if c.PerLayer > 0 || c.hasNGrams() {
 		width++ // its token
 	}
 	return width
 }
 
-// wide reports whether a row is more than the residual.
+// wide reports whether a layer works on a part of a row. With Copies it works on a mixture of all.
 func (c *Config) wide() bool { return c.PerLayer > 0 || c.Streams.Count > 0 }
 
 // Limits that no real model reaches.
@@ -87,6 +88,8 @@ func (c *Config) validateRows() error {
 		return nil
 	case c.Parallel || c.PostNorm || !c.Gated || gates[c.Act] == nil:
 		return fmt.Errorf("model: per-layer inputs or streams in blocks of another form: %w", ErrConfig)
+	case c.Copies > 0:
+		return fmt.Errorf("model: per-layer inputs or streams in rows of copies that hyper-connections read: %w", ErrConfig)
 	}
 	for i := range c.Layer {
 		if c.Layer[i].Recurs() {

@@ -28,23 +28,25 @@ func family(name string) func(testing.TB, engine.Options) *engine.Engine {
 // TestIndexedResume: what a trained indexer reads a prompt as is stored with the index keys, apart from what full attention computes.
 func TestIndexedResume(t *testing.T) {
 	t.Parallel()
-	open := func(t testing.TB, o engine.Options) *engine.Engine {
-		t.Helper()
-		return opened(t, golden.Shared(t, "data", "golden", "families", "deepseek_v32"), o)
-	}
-	prompt, next, fs := fakes.IDs(250, 3), fakes.IDs(5, 4), vfs.NewMem(1<<30)
-	for _, turn := range []struct {
-		policy string
-		tokens int
-	}{{"", 0}, {"", 192}, {"full", 0}, {"full", 192}} {
-		o := engine.Options{ChunkTokens: 64, Threads: 1, Policy: turn.policy}
-		want := forced(t, open(t, o), prompt, next)
-		reused, got := resumed(t, fs, open, o, prompt, next, "")
-		if reused.Tokens != turn.tokens {
-			t.Errorf("policy %q: %v, want %d", turn.policy, reused, turn.tokens)
+	for _, name := range []string{"deepseek_v32", "qwen4_exp"} {
+		open := func(t testing.TB, o engine.Options) *engine.Engine {
+			t.Helper()
+			return opened(t, golden.Shared(t, "data", "golden", "families", name), o)
 		}
-		if d := fakes.Worst(got, want); d != 0 {
-			t.Fatalf("policy %q: logits differ by %g", turn.policy, d)
+		prompt, next, fs := fakes.IDs(250, 3), fakes.IDs(5, 4), vfs.NewMem(1<<30)
+		for _, turn := range []struct {
+			policy string
+			tokens int
+		}{{"", 0}, {"", 192}, {"full", 0}, {"full", 192}} {
+			o := engine.Options{ChunkTokens: 64, Threads: 1, Policy: turn.policy}
+			want := forced(t, open(t, o), prompt, next)
+			reused, got := resumed(t, fs, open, o, prompt, next, "")
+			if reused.Tokens != turn.tokens {
+				t.Errorf("%s, policy %q: %v, want %d", name, turn.policy, reused, turn.tokens)
+			}
+			if d := fakes.Worst(got, want); d != 0 {
+				t.Fatalf("%s, policy %q: logits differ by %g", name, turn.policy, d)
+			}
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (v *view) ropeParameters(layerType string) fields {
 
 // partlyRotating are the architectures that can rotate a part of each head, with the part of a config that does not say.
 var partlyRotating = map[string]float64{"phi3": 1, "glm4": 0.5, "glm4moe": 0.5, "minimax-m2": 1, "stablelm": 0.25, "laguna": 1,
-	"qwen35": 0.25, "qwen35moe": 0.25, "qwen3next": 0.25, "deepseek2": 1, "deepseek32": 1}
+	"qwen35": 0.25, "qwen35moe": 0.25, "qwen3next": 0.25, "qwen4exp": 0.25, "deepseek2": 1, "deepseek32": 1}
 
 // rotary reads the rotary embedding of a layer type. The base is, in this order, the parameters' rope_theta, the config's
 // key thetaKey, the family's default.

@@ -234,6 +234,16 @@ func within(dir, path string) bool {
 
 func (s *shards) tensor(name string) *gguf.Tensor { return s.tensors[name] }
 
+// raw is the bytes of a tensor of any dtype; nil = there is none.
+func (s *shards) raw(name string) []byte {
+	for _, f := range s.files {
+		if _, ok := f.Entry(name); ok {
+			return f.Bytes(name)
+		}
+	}
+	return nil
+}
+
 // fileOf names the file of a tensor.
 func (s *shards) fileOf(tensor string) string { return s.origin[tensor] }
 

@@ -31,6 +31,25 @@ func (v *view) find(name string, layer int, shape ...int) *gguf.Tensor {
 	return t
 }
 
+// whole reads the n numbers of a tensor of 64-bit integers; nil after a fault.
+func (v *view) whole(name string, layer, n int) []int64 {
+	full := v.prefix + name
+	raw := v.files.raw(full)
+	switch kind := v.files.dtypes[full]; {
+	case raw == nil:
+		v.faults.add("%s: tensor %q%s: %w", filepath.Base(v.files.path), full, inLayer(layer), ErrMissingTensor)
+		return nil
+	case kind != "I64" || len(raw) != 8*n:
+		v.faults.add("%s: tensor %q%s: %d bytes of dtype %s, want %d numbers of I64: %w", filepath.Base(v.files.fileOf(full)), full, inLayer(layer), len(raw), kind, n, ErrShape)
+		return nil
+	}
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = int64(binary.LittleEndian.Uint64(raw[8*i:]))
+	}
+	return out
+}
+
 func inLayer(layer int) string {
 	if layer < 0 {
 		return ""

@@ -86,10 +86,9 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	mixer, ok := e.backend.(model.Mixer)
 	e.mixes = ok && mixer.Mixes() && e.tiers == nil && e.drives == nil
 	e.backend = model.Traced(e.backend, o.Trace)
-	if err := e.openIndexer(); err != nil {
+	if err := errors.Join(e.openIndexer(), e.openFloor()); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	e.openFloor()
 	if err := e.learn(spec.Needs()); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -97,19 +96,24 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 }
 
 // openFloor puts retrieval on the cache and the tiers.
-func (e *Engine) openFloor() {
+func (e *Engine) openFloor() error {
 	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Texts: e.o.Batch, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock, Scored: e.o.Machine.Scored,
 		Shape: retrieval.Shape{Model: e.policyModel(), RowWidth: e.m.RowWidth(), Rope: func(layer int, long bool) retrieval.Rope { return e.m.NewRotator(layer, long) }}}
-	o.Shape.Output = func(layer int) ([]float32, error) { return e.m.Params.Layers[layer].O.Values() }
-	o.Shape.KVBytes, o.Exact, o.Drives = e.KVBytesPerToken(), e.o.Exact, e.drives
+	o.Shape.Output = func(layer int) ([]float32, error) { return e.m.OutputOfValues(e.pool, layer) }
+	o.Shape.KVBytes, o.Exact, o.Drives = e.ActingBytesPerToken(), e.o.Exact, e.drives
 	for i := range e.m.Layer {
 		a := &e.m.Layer[i]
-		o.Shape.Scores = append(o.Shape.Scores, retrieval.Score{Scale: a.ScoreScale(), Softcap: a.Softcap})
+		sinks, err := e.m.Params.Layers[i].Sinks.Values()
+		if err != nil {
+			return fmt.Errorf("engine: sinks of layer %d: %w", i, err)
+		}
+		o.Shape.Scores = append(o.Shape.Scores, retrieval.Score{Scale: a.ScoreScale(), Softcap: a.Softcap, Sinks: sinks})
 	}
 	if e.tiers != nil {
 		o.Store = e.tiers.store
 	}
 	e.floor = retrieval.NewFloor(o)
+	return nil
 }
 
 // policyModel is the part of a model that policies may look at.
@@ -162,6 +166,17 @@ func (e *Engine) CheckAfter(err error) error {
 
 // Options are the options in force, defaults filled in.
 func (e *Engine) Options() Options { return e.o }
+
+// ActingBytesPerToken is KVBytesPerToken of the layers that policies act on: what budgets in bytes count, and what may be dropped.
+func (e *Engine) ActingBytesPerToken() int {
+	acting, m := make(cacheshape.Model, len(e.cache)), policy.Model{Layers: e.cache}
+	for i := range e.cache {
+		if m.Acts(i) {
+			acting[i] = e.cache[i]
+		}
+	}
+	return TokenBytes(acting, e.kv.Format())
+}
 
 // KVBytesPerToken is what one token takes in pages over all layers and KV heads, rounded down.
 func (e *Engine) KVBytesPerToken() int {

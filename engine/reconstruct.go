@@ -54,7 +54,7 @@ func (s *Session) rereads() bool { return s.text.Policy().Rereader != nil }
 func (s *Session) reconstruct(ctx context.Context, dropping *bool) error {
 	begun, rereader, n := time.Now(), s.text.Policy().Rereader, len(s.tokens)
 	rereader.BeginRepeats()
-	if ask := rereader.Repeats(n, s.e.KVBytesPerToken()); !ask.None {
+	if ask := rereader.Repeats(n, s.e.ActingBytesPerToken()); !ask.None {
 		if err := s.repeatAll(ctx, ask); err != nil {
 			return err
 		}
@@ -202,15 +202,16 @@ func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
 	if r.Norms != nil {
 		return nil
 	}
-	values, err := l.O.Values() // [Hidden, Heads·ValueDim]
+	values, err := m.OutputOfValues(w.s.e.pool, layer) // [Hidden, Heads·StoredValue]
 	if err != nil {
 		return err
 	}
 	a := &m.Layer[layer].Attention
+	dim := a.StoredValue()
 	r.Norms = make([][]float32, a.Heads)
 	w.s.e.pool.Run(a.Heads, func(_, h int) {
 		g := h / a.Group()
-		r.Norms[h] = attention.OutputNorms(values[h*a.ValDim:], a.Heads*a.ValDim, &views[g], r.From[g], r.To[g])
+		r.Norms[h] = attention.OutputNorms(values[h*dim:], a.Heads*dim, &views[g], r.From[g], r.To[g])
 	})
 	return nil
 }

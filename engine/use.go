@@ -9,6 +9,7 @@ import (
 	"terrace/internal/cacheshape"
 	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/policy"
 	"terrace/retrieval"
 	"terrace/weights/stream"
 )
@@ -114,6 +115,7 @@ func (e *Engine) PageTokens() int { return e.kv.Format().Tokens }
 type KVUse struct {
 	Tokens      float64 // held by a layer and KV head, on average
 	Fraction    float64 // of the positions read so far
+	Droppable   float64 // share of the bytes that the sequence has where nothing is dropped that policies may drop; the rest is windows and state
 	Bytes       int64   // of pages
 	SketchBytes int64   // of what a selecting policy scans instead of the keys
 	TokensRead  float64 // by a decode step, a layer and KV head, on average; 0 before the first
@@ -140,7 +142,7 @@ func (s *Session) KVUse() KVUse {
 	}
 	u.Tokens = float64(held) / float64(max(lists, 1)) // a model without attention holds none
 	if n := s.text.Read(); n > 0 {
-		u.Fraction = u.Tokens / float64(n)
+		u.Fraction, u.Droppable = u.Tokens/float64(n), s.droppable(int(n))
 	}
 	if tokens, reads := s.text.StepReads(); reads > 0 {
 		u.TokensRead = float64(tokens) / float64(reads)
@@ -149,6 +151,30 @@ func (s *Session) KVUse() KVUse {
 		u.StepKV, u.StepScanned = float64(kv)/steps, float64(scanned)/steps
 	}
 	return u
+}
+
+// droppable is KVUse.Droppable of n tokens.
+func (s *Session) droppable(n int) float64 {
+	layout, m := s.e.kv.Format(), policy.Model{Layers: s.e.cache}
+	acting, rest := 0.0, float64(s.e.cache.StateBytes())
+	for layer := range s.e.cache {
+		kv := s.e.cache[layer].KV
+		if kv.Heads == 0 {
+			continue
+		}
+		each := float64(layout.Of(kv).PageBytes()) / float64(layout.Tokens) // a token and KV head
+		if m.Acts(layer) {
+			acting += each * float64(kv.Heads*n)
+			continue
+		}
+		for g := range kv.Heads {
+			rest += each * float64(s.text.Held(layer, g))
+		}
+	}
+	if acting == 0 {
+		return 0
+	}
+	return acting / (acting + rest)
 }
 
 // FLOPs counts floating-point operations.

@@ -55,8 +55,8 @@ func (s *streaming) peek(layer int) error {
 	return s.sweep.Peek(layer)
 }
 
-// predict has the experts read that the router of a layer would choose for hidden rows x [n, D] of an earlier place;
-// of rows that carry more than that none.
+// predict has the experts read that the router of a layer would choose for hidden rows x [n, D] of an earlier place,
+// or [n, RowWidth] of several copies; of rows that carry more besides none.
 func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 	b := s.b
 	m := b.m

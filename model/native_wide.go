@@ -120,7 +120,8 @@ func (b *native) LayerRows(p *Pass, layer int, hidden *tensor.Dense) ([]float32,
 	if err := b.streaming.enter(layer); err != nil {
 		return nil, err
 	}
-	return b.layerRows(p, layer, hidden, false)
+	x, _, _, err := b.blockRows(p, layer, hidden, NormParams{}, &b.m.Params.Layers[layer].AttnHyper)
+	return x, err
 }
 
 // modes is tanh(Router·norm(x)/D) of rows x [n, D].

@@ -212,7 +212,7 @@ var ropeLayouts = map[string]string{
 // after it. It is for one goroutine.
 type Rotator struct {
 	table      ropeTable
-	dim        int
+	first      int // of the numbers that rotate: behind a latent
 	interlaced bool
 	inverse    float32 // 1/amplitude²
 }
@@ -228,7 +228,11 @@ func (c *Config) NewRotator(layer int, long bool) *Rotator {
 	if long && r.LongFreq != nil {
 		length = r.LongAt + 1
 	}
-	return &Rotator{table: ropeTable{rope: r, length: length}, dim: c.Layer[layer].KeyDim, interlaced: r.Interlaced, inverse: 1 / (amp * amp)}
+	first := 0
+	if x := c.Layer[layer].Latent; x != nil {
+		first = x.Rank
+	}
+	return &Rotator{table: ropeTable{rope: r, length: length}, first: first, interlaced: r.Interlaced, inverse: 1 / (amp * amp)}
 }
 
 // Rotate turns x [dk] in place to a position.
@@ -251,6 +255,7 @@ func (r *Rotator) Unrotate(x []float32, position int) {
 
 func (r *Rotator) turn(x, cos, sin []float32, sign, scale float32) {
 	half := len(cos)
+	x = x[r.first:]
 	for i := range half {
 		a, b := i, i+half
 		if r.interlaced {

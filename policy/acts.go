@@ -6,6 +6,9 @@ import (
 	"terrace/internal/cacheshape"
 )
 
+// ActsOn is on which layers policies act, for people.
+const ActsOn = "layers that read all of a text's keys: those with a window or a state stay whole, one that reads an earlier layer's follows it; latent keys count by the token, a sink as attention that goes to nobody; budgets count these layers alone"
+
 // Acts reports whether policies act on a layer: it keeps keys and values of its own, and all of them are read (no sliding window).
 // Layers that share those of an earlier one follow its decisions.
 func (m Model) Acts(layer int) bool {

@@ -23,7 +23,7 @@ func (p Param) is(key string) bool { return p.Name == key || slices.Contains(p.A
 // budgetParams are the two ways of saying how much is kept; at most one may be given.
 func budgetParams(byDefault string) []Param {
 	return []Param{
-		{Name: "budget", Default: byDefault, Doc: "what is kept: a fraction below 1, 20%, tokens (1024, 1k) or bytes over all layers (64MiB)"},
+		{Name: "budget", Default: byDefault, Doc: "what is kept: a fraction below 1, 20%, tokens (1024, 1k) or bytes over the layers that it acts on (64MiB)"},
 		{Name: "ratio", Aliases: []string{"compression_ratio"}, Doc: "instead of budget: the part of the prompt that is removed, from 0 and below 1"},
 	}
 }

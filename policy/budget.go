@@ -13,7 +13,7 @@ import (
 // ratio is removed. The zero value is no budget: everything is kept.
 type Budget struct {
 	share units.Share
-	bytes int64   // > 0: bytes of K and V over all layers
+	bytes int64   // > 0: bytes of K and V over the layers that the policy acts on
 	ratio float64 // part removed, where removed is set
 	kind  budgetKind
 	text  string

@@ -55,7 +55,7 @@ func (p *h2oOffload) Select(l *Layer, read *Selection) {
 		l.Scores.Dot(g, l.queries(g), l.Group(), w.scores)
 		for h := range l.Group() {
 			row := w.scores[h*n : (h+1)*n]
-			softmaxRow(row, l.scale())
+			l.weigh(row, l.scale(), g*l.Group()+h)
 			s.add(g, row)
 		}
 		if !read.All {

@@ -280,7 +280,7 @@ func (p *hillinfer) perHead(l *Layer) []float32 {
 	for h := range l.Heads {
 		p.cec.head(l, h, p.scores)
 		if p.heads == headSoftmax {
-			softmaxRow(p.scores[:n], l.scale())
+			l.weigh(p.scores[:n], l.scale(), h)
 		}
 		for i, s := range p.scores {
 			switch {

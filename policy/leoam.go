@@ -81,7 +81,7 @@ func (p *leoam) open(l *Layer, g, target int) {
 	chunks := blocksOf(l.Tokens(g), p.coarse)
 	p.scores = sized(p.scores, l.Group()*chunks)
 	l.Scores.Bounds(g, p.coarse, nil, l.queries(g), l.Group(), p.scores)
-	p.bounds = append(p.bounds[:0], p.merge(l.Group(), chunks, l.scale())...)
+	p.bounds = append(p.bounds[:0], p.merge(l, g, chunks)...)
 	many := max(int(p.expand*float64(target)/float64(p.coarse)), 1)
 	p.opened = p.forced(p.opened[:0], p.bounds, many, blocksOf(p.sinks, p.coarse), 1)
 	p.weight = append(p.weight[:0], p.bounds...)
@@ -103,7 +103,7 @@ func (p *leoam) refine(l *Layer, g int) {
 	p.inside = blockTokens(p.inside[:0], p.opened, p.coarse/p.fine, chunks)
 	p.scores = sized(p.scores, l.Group()*len(p.inside))
 	l.Scores.Bounds(g, p.fine, p.inside, l.queries(g), l.Group(), p.scores)
-	fine := p.merge(l.Group(), len(p.inside), l.scale())
+	fine := p.merge(l, g, len(p.inside))
 	p.bounds = sized(p.bounds, chunks)
 	for i := range p.bounds {
 		p.bounds[i] = -infinity

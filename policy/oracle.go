@@ -30,6 +30,6 @@ func (p *oracle) Select(l *Layer, read *Selection) {
 		n := l.Tokens(g)
 		p.scores = sized(p.scores, l.Group()*n)
 		l.Scores.Dot(g, l.queries(g), l.Group(), p.scores)
-		read.Heads[g] = p.choose(read.Heads[g], p.merge(l.Group(), n, l.scale()), target)
+		read.Heads[g] = p.choose(read.Heads[g], p.merge(l, g, n), target)
 	}
 }

@@ -18,7 +18,7 @@ type Model struct {
 	Name          string // as the user knows it, for methods with a table of known models; may be empty
 	Layers        cacheshape.Model
 	Hidden        int
-	KVBytes       int // K and V of one token over all layers and KV heads in the cache's element types
+	KVBytes       int // K and V of one token over the layers that policies act on ([Model.Acts]) and their KV heads, in the cache's element types
 	Context       int // longest context of the model in tokens, 0 = unknown
 	Decomposition *Decomposition
 	KeyBasis      *Decomposition      // of the keys of all heads together ([NewKeyBasis])
@@ -228,11 +228,12 @@ type Scorer interface {
 type Layer struct {
 	Index, Layers                    int // 0-based; of the model
 	Heads, KVHeads, KeyDim, ValueDim int
-	Scale                            float32 // of q·k before softmax; 0 means 1/√KeyDim
-	Window                           int     // sliding window of the layer in tokens; 0 = global
-	N                                int     // positions so far, the newest token included: its position is N-1
-	Prompt                           int     // positions of the prompt
-	KVBytes                          int     // K and V of one token over all layers and KV heads, for budgets in bytes
+	Scale                            float32   // of q·k before softmax; 0 means 1/√KeyDim
+	Sinks                            []float32 // [Heads] score of a sink that takes a part of each head's attention and is no token; nil = none
+	Window                           int       // sliding window of the layer in tokens; 0 = global
+	N                                int       // positions so far, the newest token included: its position is N-1
+	Prompt                           int       // positions of the prompt
+	KVBytes                          int       // K and V of one token over the layers that policies act on, for budgets in bytes
 
 	Pos [][]int32 // [KVHeads][tokens]: position of each cached token, ascending
 

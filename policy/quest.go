@@ -49,7 +49,7 @@ func (p *quest) Select(l *Layer, read *Selection) {
 		pages := blocksOf(n, p.page)
 		p.scores = sized(p.scores, l.Group()*pages)
 		l.Scores.Bounds(g, p.page, nil, l.queries(g), l.Group(), p.scores)
-		bounds := p.merge(l.Group(), pages, l.scale())
+		bounds := p.merge(l, g, pages)
 		p.picked = p.forced(p.picked[:0], bounds, max(target/p.page, p.minPages), blocksOf(p.sinks, p.page), max(blocksOf(p.recent, p.page), 1))
 		read.Heads[g] = blockTokens(read.Heads[g], p.picked, p.page, n)
 	}

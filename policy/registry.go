@@ -45,6 +45,7 @@ type Info struct {
 	// Systems are names of the field for a system that is this method with some parameters, beside tiers; Parse takes them.
 	Systems []System `json:"systems,omitempty"`
 	// Can and Sees name the capabilities and the needs with default parameters; filled by the registry.
+	Acts string   `json:"acts_on"` // on which layers; filled by the registry
 	Can  []string `json:"can,omitempty"`
 	Sees []string `json:"needs,omitempty"`
 }
@@ -148,7 +149,10 @@ func Infos() []Info {
 			panic("policy: " + name + " refuses its own defaults: " + err.Error())
 		}
 		p := spec.terms[0].build()
-		info.Can, info.Sees = capabilities(p), p.Needs().names()
+		info.Acts, info.Can, info.Sees = ActsOn, capabilities(p), p.Needs().names()
+		if p.Needs().Index {
+			info.Acts = "layers that have index keys; others stay whole"
+		}
 		out = append(out, info)
 	}
 	sort.SliceStable(out, func(i, j int) bool {

@@ -110,19 +110,19 @@ func (c *chooser) approx(l *Layer, g, n int) (scores []float32, stride int) {
 	return c.scores, n
 }
 
-// merge makes one score a token (or block) of c.scores [group][n] by the group rule; scale matters to softmax only.
-func (c *chooser) merge(group, n int, scale float32) []float32 {
-	return c.mergeRows(c.scores, n, group, n, scale)
+// merge makes one score a token (or block) of c.scores [group][n] of a KV head by the group rule.
+func (c *chooser) merge(l *Layer, kvHead, n int) []float32 {
+	return c.mergeRows(l, kvHead, c.scores, n, n)
 }
 
 // mergeRows is merge of rows stride numbers apart. It changes them: the first becomes the result.
-func (c *chooser) mergeRows(scores []float32, stride, group, n int, scale float32) []float32 {
-	merged := scores[:n]
+func (c *chooser) mergeRows(l *Layer, kvHead int, scores []float32, stride, n int) []float32 {
+	merged, group, first := scores[:n], l.Group(), kvHead*l.Group()
 	if group == 1 {
 		return merged
 	}
 	if c.group == groupSoftmax {
-		softmaxRow(merged, scale)
+		l.weigh(merged, l.scale(), first)
 	}
 	for h := 1; h < group; h++ {
 		row := scores[h*stride:][:n]
@@ -133,7 +133,7 @@ func (c *chooser) mergeRows(scores []float32, stride, group, n int, scale float3
 			}
 			continue
 		case groupSoftmax:
-			softmaxRow(row, scale)
+			l.weigh(row, l.scale(), first+h)
 		}
 		kernels.Add(merged, row)
 	}
@@ -154,10 +154,4 @@ func (c *chooser) forced(dst []int32, scores []float32, target, sinks, recent in
 	dst = span(dst, 0, sinks)
 	dst = c.pick.best(dst, scores[sinks:n-recent], target-sinks-recent, int32(sinks))
 	return span(dst, n-recent, n)
-}
-
-// softmaxRow turns raw products, times scale, into weights in place.
-func softmaxRow(x []float32, scale float32) {
-	kernels.Scale(x, scale)
-	kernels.Softmax(x)
 }

@@ -22,6 +22,7 @@ type sparQ struct {
 	dense  int
 
 	magnitude, scores []float32
+	sunk              []float32   // [group] parts that sinks take
 	sums              [][]float32 // [KVHeads][tokens] estimated attention of the group
 	dims              []int32
 	pick              picker
@@ -77,7 +78,15 @@ func (p *sparQ) Select(l *Layer, read *Selection) {
 		clear(sum)
 		for h := range group {
 			row := p.scores[h*n : (h+1)*n]
-			softmaxRow(row, p.temperature(q[h*l.KeyDim:(h+1)*l.KeyDim]))
+			scale, own := p.temperature(l, q[h*l.KeyDim:(h+1)*l.KeyDim]), g*group+h
+			if l.Sinks != nil {
+				kernels.Scale(row, scale)
+				p.sunk, scale = append(p.sunk[:h], sunk(row, l.Sinks[own])), 1
+				kernels.Softmax(row)
+				kernels.Scale(row, 1-p.sunk[h])
+			} else {
+				softmaxRow(row, scale)
+			}
 			kernels.Add(sum, row)
 		}
 		old := max(n-local, 0)
@@ -85,6 +94,9 @@ func (p *sparQ) Select(l *Layer, read *Selection) {
 		read.Heads[g] = span(picks, old, n)
 		for h := 0; p.mean && h < group; h++ {
 			var share float32
+			if l.Sinks != nil { // a sink is read with whatever is: it is in the attention that the mean is mixed with
+				share = p.sunk[h]
+			}
 			for _, i := range read.Heads[g] {
 				share += p.scores[h*n+int(i)]
 			}
@@ -114,7 +126,7 @@ func (p *sparQ) choose(q []float32, dim, group int) {
 }
 
 // temperature is the factor that makes up for the dimensions left out.
-func (p *sparQ) temperature(q []float32) float32 {
+func (p *sparQ) temperature(l *Layer, q []float32) float32 {
 	var part, whole float64
 	for _, v := range q {
 		whole += math.Abs(float64(v))
@@ -124,6 +136,9 @@ func (p *sparQ) temperature(q []float32) float32 {
 	}
 	if part == 0 {
 		return 0
+	}
+	if scale := l.scale(); scale != float32(1/math.Sqrt(float64(len(q)))) { // the layer's own
+		return scale * float32(math.Sqrt(whole/part))
 	}
 	return float32(1 / math.Sqrt(float64(len(q))*part/whole))
 }

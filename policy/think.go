@@ -1,5 +1,7 @@
 package policy
 
+import "fmt"
+
 // think prunes channels (dimensions) of the prompt's keys that the last queries hardly use (Xu et al. 2024, arXiv 2407.21018; kvpress's
 // ThinKPress). A channel's score is the mean square of the last window_size queries, averaged over the heads of the group, times the
 // mean square of the keys that stay after the prompt; the lowest key_channel_compression_ratio of a KV head's channels become 0 in all
@@ -37,6 +39,16 @@ func init() {
 }
 
 func (p *think) Needs() Needs { return Needs{Keys: true, OwnChannels: true, Queries: p.window} }
+
+// Bind refuses keys whose channels are more than a key's.
+func (p *think) Bind(m Model) error {
+	for i := range m.Layers {
+		if kv := m.Layers[i].KV; m.Acts(i) && (kv.ValueInKey || kv.Index > 0) {
+			return fmt.Errorf("policy: think: keys of layer %d are values too, or have a trained indexer's behind them: channels of theirs cannot be 0: %w", i, ErrModel)
+		}
+	}
+	return nil
+}
 
 // ZeroChannels implements ChannelPruner.
 func (p *think) ZeroChannels(l *Layer, zero *Selection) {

@@ -42,6 +42,6 @@ func (p *topK) Select(l *Layer, read *Selection) {
 	for g := range read.Heads {
 		n := l.Tokens(g)
 		scores, stride := p.approx(l, g, n)
-		read.Heads[g] = p.choose(read.Heads[g], p.mergeRows(scores, stride, l.Group(), n, l.scale()), target)
+		read.Heads[g] = p.choose(read.Heads[g], p.mergeRows(l, g, scores, stride, n), target)
 	}
 }

@@ -33,8 +33,9 @@ type Shape struct {
 
 // Score is how a layer's attention makes scores of q·k.
 type Score struct {
-	Scale   float32 // of q·k before softmax
-	Softcap float32 // scores become Softcap·tanh(score/Softcap); 0 = none
+	Scale   float32   // of q·k before softmax
+	Softcap float32   // scores become Softcap·tanh(score/Softcap); 0 = none
+	Sinks   []float32 // [Heads] scores of sinks without value; nil = none
 }
 
 // kv is the keys and values that a layer reads.
@@ -156,7 +157,7 @@ func (f *Floor) rope(layer int, long bool) Rope {
 	return ropes[layer]
 }
 
-// kvBytesPerToken is what one token takes in pages over all layers and KV heads, rounded down.
+// kvBytesPerToken is what one token takes in pages over the layers that policies act on, rounded down.
 func (f *Floor) kvBytesPerToken() int { return f.o.Shape.KVBytes }
 
 // layerBytes is what tokens take in the pages of a layer, rounded down.

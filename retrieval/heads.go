@@ -65,6 +65,9 @@ func (h *headSelector) ask(l *selected, views []attention.View, shown *policy.La
 		c.reader.views = views[g : g+1]
 		c.layer.KV, c.layer.Scores = &c.reader, l.index.Head(g)
 		c.layer.Heads, c.layer.KVHeads, c.layer.Pos = group, 1, shown.Pos[g:g+1]
+		if shown.Sinks != nil {
+			c.layer.Sinks = shown.Sinks[g*group : (g+1)*group]
+		}
 		c.layer.Queries, c.layer.Rows = shown.Queries[g*width:(g+1)*width], 1
 		c.picks.Reset(1)
 	}

@@ -262,7 +262,7 @@ func (t *Text) Layer(layer, rows int) *policy.Layer {
 	}
 	o.reader.views = t.seq.Views(layer)
 	o.view = policy.Layer{Index: layer, Layers: len(shape.Layers), Heads: shape.Layers[layer].Heads, KVHeads: kv.Heads, KeyDim: kv.KeyDim, ValueDim: kv.ValueDim,
-		Scale: score.Scale, Window: o.window(layer), N: int(t.read) + rows, Prompt: o.prompt, KVBytes: t.f.kvBytesPerToken(),
+		Scale: score.Scale, Sinks: score.Sinks, Window: o.window(layer), N: int(t.read) + rows, Prompt: o.prompt, KVBytes: t.f.kvBytesPerToken(),
 		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer, t.long), Queries: l.queries, Rows: l.rows, Stats: l.rowStats, ColumnSums: l.sums, SumRows: l.sumRows, PromptRows: l.rowsOf}
 	return &o.view
 }

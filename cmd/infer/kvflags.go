@@ -131,6 +131,7 @@ type kvJSON struct {
 	HitRate    *float64         `json:"hit_rate"`              // of the fast tier; null without tiers
 	TokensKept int              `json:"tokens_kept"`           // a layer and KV head, on average
 	KeptShare  float64          `json:"kept_fraction"`         // of the positions read
+	Droppable  float64          `json:"droppable_fraction"`    // of the bytes that the text has where nothing is dropped: windows and state stay
 	BytesKept  int64            `json:"bytes_kept"`            // pages, what a policy scans beside them, and what waits to come back
 	TokensRead float64          `json:"tokens_read"`           // a decode step, layer and KV head, on average
 	Swaps      *swapsJSON       `json:"swaps,omitempty"`       // of a policy that prunes rows and follows them
@@ -284,7 +285,7 @@ func swapsReport(u engine.SwapUse) *swapsJSON {
 func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 	k, t := res.KV, e.TierUse()
 	return kvJSON{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate,
-		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, BytesKept: k.HeldBytes(), TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps),
+		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, Droppable: k.Droppable, BytesKept: k.HeldBytes(), TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps),
 		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools), Reuse: reuseReport(t.Reuse), SecondPass: secondPassReport(k.Repeats), Replays: t.Replays}
 }
 

@@ -88,7 +88,11 @@ func (a *app) listPolicies(infos []policy.Info) error {
 			fmt.Fprintf(w, "%s\t%s\t%s: %s\n", s.Name, "system", s.Spec(i.Name), s.Doc)
 		}
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(a.stdout, "\nPolicies act on %s.\n", policy.ActsOn)
+	return err
 }
 
 // describePolicy prints everything about one method.
@@ -104,6 +108,7 @@ func (a *app) describePolicy(i policy.Info) error {
 	row("does", i.Summary)
 	row("paper", i.Paper)
 	row("phase", string(i.Phase))
+	row("acts on", i.Acts)
 	row("can", strings.Join(i.Can, ", "))
 	row("needs", strings.Join(i.Sees, ", "))
 	for _, s := range i.Systems {

@@ -34,6 +34,9 @@ func TestWindowsOnly(t *testing.T) {
 	if n := res.KV.BytesPeak["host"]; n > fit.AtContext || n < fit.AtContext*8/10 || n > fit.PerToken*1800/2 {
 		t.Errorf("generate took %d bytes, fit said %d, every position takes %d", n, fit.AtContext, fit.PerToken*1800)
 	}
+	if f := res.KV.Droppable; f < 0.28 || f > 0.34 { // one layer of seven reads 1,800 tokens, the others keep a window and a chunk: about 670
+		t.Errorf("%g of the text's bytes may be dropped", f)
+	}
 	ids, kept := filepath.Join(t.TempDir(), "ids.json"), filepath.Join(t.TempDir(), "kept.json")
 	if err := os.WriteFile(ids, []byte("["+strings.Repeat("7,", 1499)+"7]"), 0o600); err != nil {
 		t.Fatal(err)

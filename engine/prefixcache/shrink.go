@@ -57,7 +57,7 @@ func (c *Cache) Shrink(records []*contexts.Record, ids []int, from, to *policy.S
 	if err != nil {
 		return nil, err
 	}
-	keep, err := policy.ShrinkRanks(from, to, ranks, len(ids), c.e.KVBytesPerToken())
+	keep, err := policy.ShrinkRanks(from, to, ranks, len(ids), c.e.ActingBytesPerToken())
 	switch {
 	case errors.Is(err, policy.ErrRanks):
 		return nil, fmt.Errorf("prefixcache: %w: %w", err, contexts.ErrDamaged)

@@ -157,8 +157,8 @@ func (v *view) nGramTensors(i int, name, hfName string) {
 	heads := (v.published("ple.ngram_size") - 1) * v.published("ple.heads_per_ngram")
 	v.matrix(name+"ple_key.weight", hfName+"key_proj.weight", i, wide, width)
 	v.matrix(name+"ple_value.weight", hfName+"value_proj.weight", i, v.hidden, width)
-	for to, from := range map[string]string{"key": "key", "query": "query", "conv": "conv"} {
-		v.vector(name+"ple_"+to+"_norm.weight", hfName+"norm_"+from+".weight", i, wide, 1)
+	for _, of := range []string{"key", "query", "conv"} {
+		v.vector(name+"ple_"+of+"_norm.weight", hfName+"norm_"+of+".weight", i, wide, 1)
 	}
 	kernel := v.published("ple.conv_kernel")
 	v.flat(name+"ple_conv1d.weight", hfName+"conv1d.weight", i, []int{wide, 1, kernel}, kernel, 0, 1, wide, kernel)

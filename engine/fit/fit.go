@@ -45,14 +45,14 @@ func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
 	}
 	for i := range m.Params.Layers {
 		a := &m.Layer[i]
-		width = max(width, 4*(2*m.RowWidth()+2*a.Heads*a.StoredKey()+a.KVHeads*(a.StoredKey()+a.StoredValue())+a.Heads*a.StoredValue()))
+		width = max(width, 4*(2*m.Hidden+2*a.Heads*a.StoredKey()+a.KVHeads*(a.StoredKey()+a.StoredValue())+a.Heads*a.StoredValue()))
 		if up := m.Params.Layers[i].Up; up != nil {
 			width = max(width, 4*(3*m.Hidden+2*a.Heads*a.StoredKey()+2*up.Rows))
 		}
 		if l := &m.Params.Layers[i]; len(l.ExpertUp) > 0 { // rows gathered for an expert, its output, the norm, the router's choices
 			width = max(width, 4*(6*m.Hidden+2*a.Heads*a.KeyDim+2*l.ExpertUp[0].Rows+3*m.Experts))
 		}
-		width = max(width, 4*(2*m.RowWidth()+mixerWidth(&m.Params.Layers[i].Recurrent)))
+		width = max(width, 4*(2*m.Hidden+mixerWidth(&m.Params.Layers[i].Recurrent)))
 	}
 	r := Report{WeightsBytes: m.File.SizeBytes(), MemoryBytes: memoryBytes, BuffersBytes: int64(o.ChunkTokens)*int64(width+4*beyond) + int64(4*m.Vocab) + packedPanelBytes, ContextTokens: o.Context}
 	for _, t := range m.File.Tensors() { // what is packed into larger tiles; the mapped bytes leave

@@ -120,6 +120,10 @@ func (v *view) slides(period int, forced bool) []bool {
 func (v *view) shared(def int, sliding []bool) int {
 	const key = "num_kv_shared_layers"
 	n := v.cfg.intOr(key, def, 0, v.layers-1)
+	if n >= v.layers { // the default of a larger model
+		v.refuseUnless(false, "%s is not given, and %d, its default, leaves none of %d layers keys and values of its own", key, n, v.layers)
+		return 0
+	}
 	own := v.layers - n
 	for i := own; i < v.layers; i++ {
 		v.refuseUnless(slices.Contains(sliding[:own], sliding[i]), "%s %d: layer %d finds no earlier layer of its kind that keeps keys and values", key, n, i)

@@ -8,8 +8,8 @@ var (
 	ErrConfig = errors.New("bad Hugging Face configuration")
 	// ErrUnknownArchitecture is returned for a model_type that has no file here; the message lists those that do.
 	ErrUnknownArchitecture = errors.New("unknown architecture")
-	// ErrQuantized is returned for a quantization_config: its weights must not be read as plain ones.
-	ErrQuantized = errors.New("quantized checkpoints are not supported")
+	// ErrQuantized is returned for a quantization_config of a method, key or value that is not known: its weights must not be read as others.
+	ErrQuantized = errors.New("quantised in a way that is not read")
 	// ErrMissingTensor is returned where the configuration asks for a tensor that no file holds; the message names file,
 	// tensor and layer.
 	ErrMissingTensor = errors.New("tensor is missing")

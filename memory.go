@@ -150,7 +150,7 @@ func (f *File) bound(m *model.Model, o *Options, eo *engine.Options) error {
 	if memory > 0 && own {
 		return fmt.Errorf("terrace: memory %s: weights are bounded on the native backend without adapters only: %w", o.Memory, ErrOption)
 	}
-	used := memlimit.Resident()
+	used := memlimit.Resident() + o.MemoryBeside
 	if store := m.Streamed(); store != nil { // whose weights the plan gives away
 		used -= store.Accounts().ResidentBytes
 	}

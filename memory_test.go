@@ -115,8 +115,10 @@ func TestOptionsWeights(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := Open(t.Context(), f.Path(), Options{Memory: "1MiB"}); !errors.Is(err, ErrMemory) {
-		t.Errorf("1 MiB: %v", err)
+	for _, o := range []Options{{Memory: "1MiB"}, {Memory: "1GiB", MemoryBeside: 1 << 30}} {
+		if _, err := Open(t.Context(), f.Path(), o); !errors.Is(err, ErrMemory) {
+			t.Errorf("%+v: %v", o, err)
+		}
 	}
 }
 

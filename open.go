@@ -17,13 +17,14 @@ import (
 
 // Options of Open. The zero value is every default.
 type Options struct {
-	Policy  string   // KV policy of answers and sessions that name none, as --policy of infer: "h2o:budget=20%"; "" = full attention
-	Tiers   []string // where KV lies, fastest first: "host=256MiB", "ssd=/path,8GiB", "csd=unix:/socket"; none = host memory without a limit
-	Weights string   // of the model's weights at most so much lies in memory, the rest is read from its file as it is needed: "host=8GiB"; "" = all that is used
-	Memory  string   // one bound for the process, such as "8GiB": weights and KV are planned within it, said by Notice; "" = none, but that a model larger than what is free is bounded by that
-	Context int      // tokens of a text at most; 0 = what the model was trained for
-	Threads int      // that compute; 0 = one a CPU
-	Exact   bool     // float32 activations and KV: the slow reference
+	Policy       string   // KV policy of answers and sessions that name none, as --policy of infer: "h2o:budget=20%"; "" = full attention
+	Tiers        []string // where KV lies, fastest first: "host=256MiB", "ssd=/path,8GiB", "csd=unix:/socket"; none = host memory without a limit
+	Weights      string   // of the model's weights at most so much lies in memory, the rest is read from its file as it is needed: "host=8GiB"; "" = all that is used
+	Memory       string   // one bound for the process, such as "8GiB": weights and KV are planned within it, said by Notice; "" = none, but that a model larger than what is free is bounded by that
+	MemoryBeside int64    // of Memory, bytes that are the caller's, not the model's
+	Context      int      // tokens of a text at most; 0 = what the model was trained for
+	Threads      int      // that compute; 0 = one a CPU
+	Exact        bool     // float32 activations and KV: the slow reference
 
 	Backend  string // what computes: a name of model.Backends; "" = native
 	DType    string // of weights, KV and products on another backend's device: "f32" or "bf16"; "" = f32

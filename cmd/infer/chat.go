@@ -93,6 +93,7 @@ func (a *app) chat(f *chatFlags) error {
 		return err
 	}
 	f.kv.store = len(f.store.stores) > 0
+	f.kv.beside = f.store.hostBytes()
 	l, err := a.openKVEngine(&f.load, &f.kv)
 	if err != nil {
 		return err

@@ -205,6 +205,7 @@ func (a *app) generate(f *generateFlags, args []string) error {
 		return err
 	}
 	f.kv.store = len(f.store.stores) > 0 || f.prefixFile != ""
+	f.kv.beside = f.store.hostBytes()
 	l, err := a.openKVEngine(&f.load, &f.kv)
 	if err != nil {
 		return err

@@ -19,8 +19,9 @@ type kvFlags struct {
 	policy    string // "" = the model's own: what its trained indexer chooses, full where it has none
 	own       string // that, once the model is open
 	tiers     []string
-	store     bool // KV is kept for later runs: all of it
-	positions bool // the command looks at every position of every layer
+	store     bool  // KV is kept for later runs: all of it
+	beside    int64 // memory that stores of prompts may take
+	positions bool  // the command looks at every position of every layer
 }
 
 func (f *kvFlags) add(cmd *cobra.Command) {
@@ -116,6 +117,7 @@ func (a *app) openKVEngine(load *loadFlags, kv *kvFlags) (*loaded, error) {
 	if err != nil {
 		return nil, usageErrorf("--policy %s: %v", kv.policy, err)
 	}
+	load.beside = kv.beside
 	load.policy, load.windowOnly = spec, parsed.Lossless() && !kv.positions && !kv.store
 	l, err := a.openEngine(load, kv.tiers)
 	if err == nil {

@@ -64,6 +64,7 @@ type loadFlags struct {
 	machine       tier.Machine
 	weights       string // --weights
 	memory        string // --memory
+	beside        int64  // of it, taken by stores of prompts; set by openKVEngine
 	texts         int    // that are decoded together; 0 = one
 }
 
@@ -364,7 +365,7 @@ func moreProcessors(n int) {
 // options reads the run flags.
 func (f *loadFlags) options() (terrace.Options, error) {
 	o := terrace.Options{Backend: f.backend, DType: f.dtype, Threads: orInt(f.threads, processors), Exact: f.exact, Chunk: f.chunk, Page: f.pageTokens, Policy: f.policy, Batch: f.texts,
-		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine, Weights: f.weights, Memory: f.memory}
+		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine, Weights: f.weights, Memory: f.memory, MemoryBeside: f.beside}
 	if _, err := model.ParseDType(f.dtype); err != nil {
 		return o, usageErrorf("--dtype: %v", err)
 	}

@@ -79,7 +79,7 @@ func newServeOf(a *app, f *serveFlags) *cobra.Command {
 	f.kv.add(cmd)
 	f.sampling.add(cmd)
 	f.store.addStores(cmd, fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20))
-	cmd.Flags().Lookup("store").Usage += "; none keeps nothing, which is the default beside --tier and --placement none"
+	cmd.Flags().Lookup("store").Usage += "; none keeps nothing, which is the default beside --tier, --memory and --placement none"
 	p := cmd.Flags()
 	p.BoolVar(&f.deterministic, "deterministic", false, "keep and find prompts alone, not answers too: a text then never depends on what was served before, to the last bit; with answers, whose numbers differ in their last bits, a near tie may fall the other way")
 	p.StringVar(&f.modelsMemory, "models-memory", "", "memory that several models may take together, such as 8GiB (default: three quarters of what is free)")
@@ -115,7 +115,7 @@ func defaultStore(free int64) int64 {
 // ownStore reads --store none, and drops the default where it has no place.
 func (f *serveFlags) ownStore(cmd *cobra.Command) {
 	given := cmd.Flags().Changed("store")
-	if given && slices.Equal(f.store.stores, []string{"none"}) || !given && (len(f.kv.tiers) > 0 || f.placement == "none") {
+	if given && slices.Equal(f.store.stores, []string{"none"}) || !given && (len(f.kv.tiers) > 0 || f.placement == "none" || f.load.memory != "") {
 		f.store.stores = nil
 	}
 }
@@ -174,6 +174,7 @@ func (a *app) serve(f *serveFlags) error {
 		return err
 	}
 	f.kv.store = len(f.store.stores) > 0
+	f.kv.beside = f.store.hostBytes()
 	listener, err := net.Listen("tcp", f.addr)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {

@@ -45,6 +45,17 @@ func (f *storeFlags) specs() ([]contexts.Spec, error) {
 	return parseStores(f.stores)
 }
 
+// hostBytes is the memory that stores may take; a wrong --store takes none, which specs says.
+func (f *storeFlags) hostBytes() (bytes int64) {
+	specs, _ := parseStores(f.stores)
+	for _, s := range specs {
+		if s.Kind == "host" {
+			bytes += s.CapacityBytes
+		}
+	}
+	return bytes
+}
+
 func parseStores(texts []string) ([]contexts.Spec, error) {
 	var specs []contexts.Spec
 	for _, text := range texts {

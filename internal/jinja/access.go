@@ -33,16 +33,25 @@ func objectName(v any) string {
 	return typeName(v) + " object"
 }
 
-// own is a method or attribute of v.
+// own is a member of a value that is no item of it; a method knows whose it is.
 func (r *run) own(v any, name string) (any, bool) {
+	a, ok := r.member(v, name)
+	if m, is := a.(*builtin); is {
+		m.of = v
+	}
+	return a, ok
+}
+
+// member is a method or attribute of v.
+func (r *run) member(v any, name string) (any, bool) {
 	switch v := v.(type) {
 	case string:
 		if m, ok := stringMethods[name]; ok {
-			return &builtin{name, func(r *run, args []any, list []named) any { return m.run(r, name, v, args, list) }}, true
+			return &builtin{name: name, call: func(r *run, args []any, list []named) any { return m.run(r, name, v, args, list) }}, true
 		}
 	case markup:
 		if m, ok := stringMethods[name]; ok {
-			return &builtin{name, func(r *run, args []any, list []named) any {
+			return &builtin{name: name, call: func(r *run, args []any, list []named) any {
 				out := m.run(r, name, string(v), args, list)
 				if s, ok := out.(string); ok {
 					return markup(s)
@@ -52,11 +61,11 @@ func (r *run) own(v any, name string) (any, bool) {
 		}
 	case *Dict:
 		if m, ok := dictMethods[name]; ok {
-			return &builtin{name, func(r *run, args []any, list []named) any { return m(r, v, args, list) }}, true
+			return &builtin{name: name, call: func(r *run, args []any, list []named) any { return m(r, v, args, list) }}, true
 		}
 	case *List:
 		if m, ok := listMethods[name]; ok && v.kind <= kindTuple && (v.kind == kindList || name == "index" || name == "count") {
-			return &builtin{name, func(r *run, args []any, list []named) any { return m(r, v, args, list) }}, true
+			return &builtin{name: name, call: func(r *run, args []any, list []named) any { return m(r, v, args, list) }}, true
 		}
 		if v.name == "group" {
 			switch name {
@@ -68,7 +77,7 @@ func (r *run) own(v any, name string) (any, bool) {
 		}
 	case *rangeValue:
 		if name == "index" || name == "count" {
-			return &builtin{name, func(r *run, args []any, list []named) any {
+			return &builtin{name: name, call: func(r *run, args []any, list []named) any {
 				return listMethods[name](r, r.newList(r.iterate(v)), args, list)
 			}}, true
 		}
@@ -92,13 +101,13 @@ func (c *cyclerValue) attr(name string) (any, bool) {
 	case "current":
 		return c.items[c.at], true
 	case "next":
-		return &builtin{name, func(*run, []any, []named) any {
+		return &builtin{name: name, call: func(*run, []any, []named) any {
 			v := c.items[c.at]
 			c.at = (c.at + 1) % len(c.items)
 			return v
 		}}, true
 	case "reset":
-		return &builtin{name, func(*run, []any, []named) any { c.at = 0; return nil }}, true
+		return &builtin{name: name, call: func(*run, []any, []named) any { c.at = 0; return nil }}, true
 	}
 	return nil, false
 }

@@ -162,3 +162,26 @@ func FuzzTemplate(f *testing.F) {
 		}
 	})
 }
+
+// TestFolded are errors of constants, which jinja2 finds where nothing is rendered, and what functions look like.
+func TestFolded(t *testing.T) {
+	for source, want := range map[string]string{
+		"{% if false %}{{ {[]: 0} }}{% endif %}":                "",
+		"{% if false %}{{ {{'a': 1}: n} }}{% endif %}":          "-",
+		"{% if false %}{{ {'a': {{}: 1}} }}{% endif %}":         "",
+		"{{ 'a'|attr('upper')|wordcount }}":                     "9",
+		"{{ (1|safe)|attr('upper') }}{{ range|string|length }}": "<bound method Markup.upper of Markup('1')>17",
+	} {
+		got, err := renderJSON(source, []byte(`{"n": 7}`))
+		if want == "-" {
+			want = ""
+			if err != nil {
+				t.Errorf("%s: %v", source, err)
+			}
+			continue
+		}
+		if (err != nil) != (want == "") || err == nil && got != want {
+			t.Errorf("%s: %q, %v, want %q", source, got, err, want)
+		}
+	}
+}

@@ -178,14 +178,14 @@ func (l *loopValue) attr(name string) (any, bool) {
 		}
 		return l.items[i+1], true
 	case "cycle":
-		return &builtin{"cycle", func(_ *run, args []any, _ []named) any {
+		return &builtin{name: "cycle", call: func(_ *run, args []any, _ []named) any {
 			if len(args) == 0 {
 				throw("no items for cycling given")
 			}
 			return args[l.index%len(args)]
 		}}, true
 	case "changed":
-		return &builtin{"changed", func(r *run, args []any, _ []named) any {
+		return &builtin{name: "changed", call: func(r *run, args []any, _ []named) any {
 			if l.changed != nil && r.equal(newTuple(l.changed...), newTuple(args...)) {
 				return false
 			}

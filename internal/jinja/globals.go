@@ -28,7 +28,7 @@ func init() {
 			return &joinerValue{sep: r.str(bind("joiner()", args, list, 0, "sep").or(0, ", "))}
 		},
 	} {
-		globals[name] = &builtin{name, call}
+		globals[name] = &builtin{name: name, call: call}
 	}
 }
 

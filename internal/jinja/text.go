@@ -86,8 +86,24 @@ func (r *run) writeRepr(b *strings.Builder, v any, depth int) {
 		fmt.Fprintf(b, "<Macro %s>", pythonQuote(v.name))
 	case *loopValue:
 		fmt.Fprintf(b, "<LoopContext %d/%d>", v.index+1, len(v.items))
+	case *builtin:
+		r.writeFunction(b, v, depth)
 	default:
 		fmt.Fprintf(b, "<%s object>", typeName(v))
+	}
+}
+
+// writeFunction writes a function; Python's address of whose a method is, is any.
+func (r *run) writeFunction(b *strings.Builder, f *builtin, depth int) {
+	switch f.of.(type) {
+	case nil:
+		b.WriteString("<function object>")
+	case markup:
+		fmt.Fprintf(b, "<bound method Markup.%s of ", f.name)
+		r.writeRepr(b, f.of, depth+1)
+		b.WriteByte('>')
+	default:
+		fmt.Fprintf(b, "<built-in method %s of %s object at 0x7f0000000000>", f.name, typeName(f.of))
 	}
 }
 

@@ -168,6 +168,7 @@ type (
 	builtin struct {
 		name string
 		call func(r *run, args []any, named []named) any
+		of   any // whose method it is; nil = nobody's
 	}
 	named struct {
 		name  string

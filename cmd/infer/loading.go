@@ -294,6 +294,10 @@ func (a *app) openEngine(f *loadFlags, tiers []string) (*loaded, error) {
 		l.close()
 		return nil, err
 	}
+	if l.engine.WeightsUse() != nil {
+		debug.FreeOSMemory()
+		forgetProgram()
+	}
 	l.loadTime = time.Since(begun)
 	return l, nil
 }

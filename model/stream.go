@@ -75,7 +75,7 @@ type layout struct {
 func (m *Model) layOut() (*layout, error) {
 	l := &layout{placed: map[*Linear]*kernels.Matrix{}, seen: map[*weights.Tensor]bool{}}
 	p := &m.Params
-	l.pin(false, p.Output, p.EmbedIn, p.EmbedOut)
+	l.pin(false, p.Output, p.EmbedIn, p.EmbedOut, p.Final.Down, p.Final.Up)
 	l.pin(false, slices.Concat(p.StreamIn, p.StreamOut)...)
 	l.embed(p)
 	l.pin(true, p.Positions)

@@ -17,6 +17,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
+	"terrace/kvmanager/contexts"
 	"terrace/model"
 )
 
@@ -24,13 +26,38 @@ import (
 var soak = flag.Int("soak", 300, "requests of TestSoak")
 
 // TestSoak: requests of every kind on 64 connections, each with a prompt of its own: all are answered as they are alone, none is
-// lost or crossed, what clients were told is what the metrics count, and nothing grows.
+// lost or crossed, what clients were told is what the metrics count, and nothing grows; so it is with a cache of prompts and answers that
+// holds a part of them.
 func TestSoak(t *testing.T) {
-	b := newBench(t, engine.Options{Context: 128}, Options{Batch: 16, Queue: 256})
+	t.Run("alone", func(t *testing.T) {
+		soakServer(t, newBench(t, engine.Options{Context: 128}, Options{Batch: 16, Queue: 256}), "")
+	})
+	t.Run("cache", func(t *testing.T) {
+		store, err := contexts.Open(t.Context(), []contexts.Spec{{Kind: "host", CapacityBytes: 1 << 20}}, contexts.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBenchWith(t, engine.Options{Context: 512}, Options{Batch: 16, Queue: 256}, func(e *engine.Engine) {
+			cache, err := prefixcache.Use(e, store, "small")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cache.KeepAnswers()
+		})
+		t.Cleanup(func() { _ = store.Close() })
+		soakServer(t, b, strings.Repeat("what comes before ", 8))
+		if hits := valueIn(t, b, "terrace_prompt_tokens_cached_total"); hits == 0 {
+			t.Error("nothing was found in the cache")
+		}
+	})
+}
+
+// soakServer sends requests whose prompts begin in one of three ways.
+func soakServer(t *testing.T, b *bench, before string) {
 	const streams, marks = 64, 24
 	var prompts, wants []string
 	for i := range marks {
-		prompts = append(prompts, fmt.Sprintf("marker %d %s", i, strings.Repeat("x", i)))
+		prompts = append(prompts, fmt.Sprintf("%smarker %d %s", strings.Repeat(before, 1+i%3), i, strings.Repeat("x", i)))
 		wants = append(wants, b.want("full", prompts[i], 8, model.SamplerOptions{}))
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: streams}}

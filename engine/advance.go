@@ -13,7 +13,7 @@ type Part struct {
 func (s *Session) Rides() bool { return s.rides() && !s.Turns(1) }
 
 func (s *Session) rides() bool {
-	return s.e.mixes && s.text.Plain() && s.arriving == nil && s.chunked == nil && !s.past.Lost
+	return s.e.mixes && s.text.Plain() && s.arriving == nil && !s.past.Lost
 }
 
 // Rides reports whether the prompt's next part may share a pass with steps of others.
@@ -30,7 +30,7 @@ func (e *Engine) Advance(sessions []*Session, ids []int, parts []Part) []error {
 	for _, reading := range [...]retrieval.Reading{retrieval.Chunk, retrieval.LastChunk} { // whose logits are wanted comes behind
 		for i, part := range parts {
 			r := part.Reading
-			n := min(max(part.Tokens, r.LeastTokens()), r.Left(), e.o.ChunkTokens)
+			n := min(max(part.Tokens, r.LeastTokens()), r.Left(), e.o.ChunkTokens, r.s.toBorder())
 			if (n == r.Left()) != (reading == retrieval.LastChunk) {
 				continue
 			}
@@ -75,9 +75,13 @@ func (e *Engine) Advance(sessions []*Session, ids []int, parts []Part) []error {
 // took notes that a shared pass has read n tokens more.
 func (r *PromptReading) took(n int) error {
 	r.s.tokens = append(r.s.tokens, r.ids[r.read:r.read+n]...)
+	if r.s.chunked != nil {
+		r.s.chunked()
+	}
 	if r.advance(n); r.Left() > 0 {
 		return nil
 	}
+	r.s.chunked = nil
 	r.s.past.Note(len(r.ids), false)
 	return r.s.e.CheckModel()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"terrace/policy"
 )
@@ -118,10 +119,7 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 			r.advance(n)
 			continue
 		}
-		rows := min(chunk, to-r.read)
-		if s.chunked != nil && s.border > 0 {
-			rows = min(rows, s.border-len(s.tokens)%s.border)
-		}
+		rows := min(chunk, to-r.read, s.toBorder())
 		n = s.text.ChunkRows(r.unread(), rows)
 		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.unread(), r.hooks.Each); err != nil {
 			all := to == len(r.ids)
@@ -149,6 +147,14 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 		r.second = true
 	}
 	return nil
+}
+
+// toBorder is how many tokens a chunk may have until it has to end (AfterChunks).
+func (s *Session) toBorder() int {
+	if s.chunked == nil || s.border == 0 {
+		return math.MaxInt
+	}
+	return s.border - len(s.tokens)%s.border
 }
 
 // spoilt has the prompt read from its beginning after a part that failed with err, where a policy has acted on it.

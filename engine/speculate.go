@@ -19,6 +19,28 @@ type Speculation struct {
 	Drafting time.Duration // spent on guessing
 }
 
+// Speculator reads the tokens of one text, and guesses with them: its session's logits are those of decoding one token at a time, bit
+// for bit. Between two Reads the session's KV may be ahead of its tokens; before anything else is done with it: Settle.
+type Speculator struct{ p *speculator }
+
+// Speculator has a session's tokens read with a drafter's guesses, which stays the caller's to close. Errors are those of options that
+// guesses cannot be taken back under.
+func (s *Session) Speculator(d draft.Drafter) (*Speculator, error) {
+	if err := s.canSpeculate(d); err != nil {
+		return nil, err
+	}
+	return &Speculator{newSpeculator(s, d)}, nil
+}
+
+// Read is Decode; left is how many tokens may follow.
+func (x *Speculator) Read(id, left int) error { return x.p.read(id, left) }
+
+// Settle takes back what was read ahead.
+func (x *Speculator) Settle() error { return x.p.settle() }
+
+// Use says what guessing has brought.
+func (x *Speculator) Use() Speculation { return x.p.use }
+
 // NewDraftModel returns a drafter on an engine of its own, which stays the caller's to close after it.
 func NewDraftModel(name string, e *Engine) (*draft.Model, error) {
 	s, err := e.NewSession(nil)

@@ -3,6 +3,8 @@ package serve
 import "time"
 
 const (
+	// keptTokens is where what a store keeps ends: every block is a multiple of it, but for odd page sizes.
+	keptTokens = 64
 	// sharedTokens is how much of a prompt has to be another's too before it waits for that one.
 	sharedTokens = 128
 	// storedIn is how long what was read may take until it is found.

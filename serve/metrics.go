@@ -19,7 +19,7 @@ type metrics struct {
 
 	requests                                         *prometheus.CounterVec
 	promptTokens, cachedTokens, generated            prometheus.Counter
-	preemptions, queries                             prometheus.Counter
+	preemptions, queries, drafted, accepted          prometheus.Counter
 	hits, policies                                   *prometheus.CounterVec
 	held, usage                                      *prometheus.GaugeVec
 	succeeded                                        *prometheus.CounterVec
@@ -62,6 +62,8 @@ func newMetrics() *metrics {
 	m.policies = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_policy_seconds_total", Help: "Time that policies took to decide what is kept and read, by policy."}, []string{"policy"})
 	m.registry.MustRegister(m.hits, m.held, m.usage, m.policies)
 	m.preemptions = counter("terrace_num_preemptions_total", "Texts that left their memory to others for a while.")
+	m.drafted = counter("terrace_spec_decode_num_draft_tokens_total", "Guesses that were read with a token (--speculate).")
+	m.accepted = counter("terrace_spec_decode_num_accepted_tokens_total", "Guesses that the model chose.")
 	m.running = gauge("terrace_num_requests_running", "Requests being served.")
 	m.waiting = gauge("terrace_num_requests_waiting", "Requests that wait.")
 	m.ttft = histogram("terrace_time_to_first_token_seconds", "From a request's arrival to the first token of a choice.", secondsBuckets)
@@ -107,6 +109,13 @@ func (m *metrics) prompted(tokens int, reused engine.Reused) {
 	if reused.Tier != "" {
 		m.hits.WithLabelValues(reused.Tier).Add(float64(reused.Tokens))
 	}
+}
+
+// guessed counts what guessing has brought since before.
+func (m *metrics) guessed(now engine.Speculation, before *engine.Speculation) {
+	m.drafted.Add(float64(now.Drafted - before.Drafted))
+	m.accepted.Add(float64(now.Accepted - before.Accepted))
+	*before = now
 }
 
 func (m *metrics) finished(f Finish) { m.succeeded.WithLabelValues(string(f)).Inc() }

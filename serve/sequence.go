@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"terrace/engine"
+	"terrace/engine/draft"
 	"terrace/engine/schedule"
 	"terrace/policy"
 	"terrace/tokenizer"
@@ -46,6 +47,12 @@ type sequence struct {
 	echo    []Token       // of the prompt, where it is echoed with logprobs
 	thought *thoughtWatch // nil = nobody asks
 	pieces  *tap
+
+	ahead     *engine.Speculator // reads guesses with its tokens, where it decodes alone; nil = not yet
+	drafter   draft.Drafter      // ahead's
+	guessed   engine.Speculation // what the metrics have of it
+	noGuesses bool               // they cannot be taken back in its session
+
 	vocab   int
 	common  map[int64]*sharing // with other sequences, by id
 	read    time.Time          // its prompt was read to the end; zero = not yet
@@ -177,6 +184,7 @@ func (q *sequence) close() {
 	}
 	if q.session != nil {
 		s := q.session
+		q.dropGuesses()
 		q.session, q.reading, q.fresh = nil, nil, false
 		s.Close()
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"terrace/engine"
+	"terrace/engine/draft"
 	"terrace/internal/trace"
 	"terrace/kvmanager"
 	"terrace/model"
@@ -38,6 +39,7 @@ type Options struct {
 	AnyHost          bool                  // any Host is served; otherwise only names of this machine's loopback
 	ITLTarget        time.Duration         // wanted between two tokens of a text at most; 0 = as schedule.Pace says
 	Origins          []string              // of web pages that may ask beside the server's own and those of localhost; "*" is any
+	Speculate        func() draft.Drafter  // guesses for a text that decodes alone; nil = none
 	Sampling         model.SamplerSettings // of requests that do not say; the model's own, or what was chosen over it
 	Reasoning        string                // ReasoningAuto or ReasoningNone; "" = auto
 	SpecialInContent bool                  // control tokens written in messages are what they name, not text

@@ -19,7 +19,15 @@ func (l *loop) decode(ids []int64) {
 		return
 	}
 	began := time.Now()
-	errs := l.decodeBatch(sessions, next)
+	errs, guessed := []error{nil}, false
+	if len(qs) == 1 {
+		guessed, errs[0] = l.guesses(qs[0], next[0])
+	} else if !l.settled(qs) {
+		return
+	}
+	if !guessed && errs[0] == nil {
+		errs = l.decodeBatch(sessions, next)
+	}
 	l.stepped(qs, errs, began, time.Now())
 	l.troubles(qs, errs)
 	l.pace.Note(len(qs), 0, time.Since(began))
@@ -30,7 +38,7 @@ func (l *loop) decoding(ids []int64) (qs []*sequence, sessions []*engine.Session
 	for _, id := range ids {
 		if q := lookup(l.running, id); q != nil && q.session != nil && q.reading == nil && !q.fresh && !q.job.over {
 			if q.session.Turns(1) {
-				if err := guard.Run(q.turn); err != nil {
+				if err := guard.Run(func() error { return errors.Join(q.settle(), q.turn()) }); err != nil {
 					l.trouble(q, err)
 				}
 				continue
@@ -41,12 +49,24 @@ func (l *loop) decoding(ids []int64) (qs []*sequence, sessions []*engine.Session
 	return qs, sessions, next
 }
 
+// settled takes back what was read ahead of sequences that are about to take a step together; false = one could not, and leaves.
+func (l *loop) settled(qs []*sequence) bool {
+	all := true
+	for _, q := range qs {
+		if err := q.settle(); err != nil {
+			l.trouble(q, err)
+			all = false
+		}
+	}
+	return all
+}
+
 // stepped hands out what came of a step.
 func (l *loop) stepped(qs []*sequence, errs []error, began, ended time.Time) {
 	l.m.step.Observe(ended.Sub(began).Seconds())
 	for i, q := range qs {
 		if q.span("decode", began, ended, "texts", len(qs)); errs[i] == nil {
-			if q.found != nil {
+			if q.found != nil && (q.session.Tokens()%keptTokens != 0 || q.settle() == nil) {
 				q.found.Keep(q.session)
 			}
 			l.advance(q)
@@ -80,7 +100,7 @@ func (l *loop) together(ids []int64, parts []schedule.Part) bool {
 	}
 	// Only now: who begins to read may have swapped others out.
 	qs, sessions, next := l.decoding(ids)
-	if len(qs) == 0 || slices.ContainsFunc(sessions, func(s *engine.Session) bool { return !s.Rides() }) {
+	if len(qs) == 0 || slices.ContainsFunc(sessions, func(s *engine.Session) bool { return !s.Rides() }) || !l.settled(qs) {
 		return false
 	}
 	var rs []*sequence

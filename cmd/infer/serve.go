@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/engine"
+	"terrace/engine/draft"
 	"terrace/internal/memlimit"
 	"terrace/internal/replace"
 	"terrace/policy"
@@ -30,6 +31,7 @@ type serveFlags struct {
 	kv             kvFlags
 	store          storeFlags
 	sampling       samplingFlags
+	guess          bool
 	deterministic  bool
 	placement      string
 	addr           string
@@ -78,6 +80,7 @@ func newServeOf(a *app, f *serveFlags) *cobra.Command {
 	f.load.addTemplate(cmd)
 	f.kv.add(cmd)
 	f.sampling.add(cmd)
+	cmd.Flags().BoolVar(&f.guess, "speculate", false, "read tokens with guesses of what follows (ngram: what followed the same tokens before) while one text decodes alone; the text stays the same")
 	f.store.addStores(cmd, fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20))
 	cmd.Flags().Lookup("store").Usage += "; none keeps nothing, which is the default beside --tier, --memory and --placement none"
 	p := cmd.Flags()
@@ -282,6 +285,9 @@ func (f *serveFlags) names(own string) (names, patterns []string) {
 func (f *serveFlags) server(l *loaded, o serve.Options) (s *serve.Server, err error) {
 	o.Engine, o.Tokenizer, o.ModelPath = l.engine, l.tok, l.path
 	o.Names, o.Patterns = f.names(l.name)
+	if f.guess {
+		o.Speculate = func() draft.Drafter { return draft.NewNGram() }
+	}
 	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Reasoning = f.batch, f.queue, f.itl, f.metricsAlias, f.special, f.reasoning
 	if o.Sampling, err = f.sampling.settings(l.own); err != nil {
 		return nil, err

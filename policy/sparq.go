@@ -78,7 +78,7 @@ func (p *sparQ) Select(l *Layer, read *Selection) {
 		clear(sum)
 		for h := range group {
 			row := p.scores[h*n : (h+1)*n]
-			scale, own := p.temperature(l, q[h*l.KeyDim:(h+1)*l.KeyDim]), g*group+h
+			scale, own := p.temperature(q[h*l.KeyDim:(h+1)*l.KeyDim]), g*group+h
 			if l.Sinks != nil {
 				kernels.Scale(row, scale)
 				p.sunk, scale = append(p.sunk[:h], sunk(row, l.Sinks[own])), 1
@@ -126,7 +126,7 @@ func (p *sparQ) choose(q []float32, dim, group int) {
 }
 
 // temperature is the factor that makes up for the dimensions left out.
-func (p *sparQ) temperature(l *Layer, q []float32) float32 {
+func (p *sparQ) temperature(q []float32) float32 {
 	var part, whole float64
 	for _, v := range q {
 		whole += math.Abs(float64(v))
@@ -136,9 +136,6 @@ func (p *sparQ) temperature(l *Layer, q []float32) float32 {
 	}
 	if part == 0 {
 		return 0
-	}
-	if scale := l.scale(); scale != float32(1/math.Sqrt(float64(len(q)))) { // the layer's own
-		return scale * float32(math.Sqrt(whole/part))
 	}
 	return float32(1 / math.Sqrt(float64(len(q))*part/whole))
 }

@@ -166,11 +166,13 @@ func FuzzTemplate(f *testing.F) {
 // TestFolded are errors of constants, which jinja2 finds where nothing is rendered, and what functions look like.
 func TestFolded(t *testing.T) {
 	for source, want := range map[string]string{
-		"{% if false %}{{ {[]: 0} }}{% endif %}":                "",
-		"{% if false %}{{ {{'a': 1}: n} }}{% endif %}":          "-",
-		"{% if false %}{{ {'a': {{}: 1}} }}{% endif %}":         "",
-		"{{ 'a'|attr('upper')|wordcount }}":                     "9",
-		"{{ (1|safe)|attr('upper') }}{{ range|string|length }}": "<bound method Markup.upper of Markup('1')>17",
+		"{% if false %}{{ {[]: 0} }}{% endif %}":                                                                     "",
+		"{% if false %}{{ {{'a': 1}: n} }}{% endif %}":                                                               "-",
+		"{% if false %}{{ {'a': {{}: 1}} }}{% endif %}":                                                              "",
+		"{{ '1_0000000000000000000000'|int(9) }} {{ '-1e20'|int }} {{ ('0x' ~ 'f' * 20)|int(base=16) }}":             "10000000000000000000000 -100000000000000000000 1208925819614629174706175",
+		"{{ [1]|map('string')|wordcount }}{{ [1]|reverse|wordcount }}{{ [1]|select|string|truncate(22, true, '') }}": "54<generator object sele",
+		"{{ 'a'|attr('upper')|wordcount }}":                                                                          "9",
+		"{{ (1|safe)|attr('upper') }}{{ range|string|length }}":                                                      "<bound method Markup.upper of Markup('1')>17",
 	} {
 		got, err := renderJSON(source, []byte(`{"n": 7}`))
 		if want == "-" {

@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math"
+	"math/big"
 	"net/url"
 	"strconv"
 	"strings"
@@ -56,6 +57,9 @@ func init() {
 				return bigInt(strconv.FormatFloat(math.Trunc(x), 'f', 0, 64))
 			}
 			if n, ok := toInt(v, int(r.wantInt(a.or(1, int64(10)), "base"))); ok {
+				return n
+			}
+			if n, ok := toBig(v, int(r.wantInt(a.or(1, int64(10)), "base"))); ok {
 				return n
 			}
 			return a.or(0, int64(0))
@@ -157,13 +161,7 @@ func toFloat(v any) (float64, bool) {
 // toInt is the filter int: int(v, base), else int(float(v)).
 func toInt(v any, base int) (int64, bool) {
 	if s, ok := text(v); ok {
-		t := strings.ReplaceAll(strings.TrimFunc(s, isSpace), "_", "")
-		lower := strings.ToLower(strings.TrimLeft(t, "+-"))
-		for b, prefix := range map[int]string{2: "0b", 8: "0o", 16: "0x"} {
-			if base == b && strings.HasPrefix(lower, prefix) {
-				t = strings.Replace(strings.ToLower(t), prefix, "", 1)
-			}
-		}
+		t := digitsOf(s, base)
 		if base == 0 || base >= 2 && base <= 36 {
 			if n, err := strconv.ParseInt(t, base, 64); err == nil {
 				return n, true
@@ -177,6 +175,41 @@ func toInt(v any, base int) (int64, bool) {
 		return 0, false
 	}
 	return int64(x), true
+}
+
+// digitsOf are those of a number in a base, without its prefix and underscores.
+func digitsOf(s string, base int) string {
+	t := strings.ReplaceAll(strings.TrimFunc(s, isSpace), "_", "")
+	lower := strings.ToLower(strings.TrimLeft(t, "+-"))
+	for b, prefix := range map[int]string{2: "0b", 8: "0o", 16: "0x"} {
+		if base == b && strings.HasPrefix(lower, prefix) {
+			t = strings.Replace(strings.ToLower(t), prefix, "", 1)
+		}
+	}
+	return t
+}
+
+// maxDigits is the most that Python reads of an integer in a text.
+const maxDigits = 4300
+
+// toBig is Python's int(v) beyond 64 bits.
+func toBig(v any, base int) (any, bool) {
+	if b, ok := v.(bigInt); ok {
+		return b, true
+	}
+	s, ok := text(v)
+	if !ok || len(s) > maxDigits {
+		return nil, false
+	}
+	if base == 0 || base >= 2 && base <= 36 {
+		if n, ok := new(big.Int).SetString(digitsOf(s, base), base); ok {
+			return fromBig(n), true
+		}
+	}
+	if x, ok := toFloat(s); ok && !math.IsNaN(x) && !math.IsInf(x, 0) {
+		return bigInt(strconv.FormatFloat(math.Trunc(x), 'f', 0, 64)), true
+	}
+	return nil, false
 }
 
 // urlEncoded quotes a text for a path, or writes a dict or pairs as a query.

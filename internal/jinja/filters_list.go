@@ -12,7 +12,7 @@ var listFilters = map[string]filterDef{
 		if n < 1 {
 			throw("batch: linecount is %d, want 1 or more", n)
 		}
-		return r.generator(func() (rows []any) {
+		return r.generator("do_batch", func() (rows []any) {
 			for chunk := range slices.Chunk(r.iterate(v), n) {
 				row := slices.Clone(chunk)
 				if fill := a.or(1, nil); fill != nil {
@@ -31,7 +31,7 @@ var listFilters = map[string]filterDef{
 		if n < 1 || n > maxRange {
 			throw("slice: slices is %d, want 1 to %d", n, maxRange)
 		}
-		return r.generator(func() (rows []any) {
+		return r.generator("sync_do_slice", func() (rows []any) {
 			items, at := r.iterate(v), 0
 			for i := range n {
 				size := len(items) / n
@@ -80,7 +80,7 @@ var listFilters = map[string]filterDef{
 	}},
 	"groupby": {1, []string{"attribute", "default", "case_sensitive"}, groupBy},
 	"items": {call: func(r *run, v any, _ *bound) any {
-		return r.generator(func() []any {
+		return r.generator("do_items", func() []any {
 			switch d := v.(type) {
 			case *undefined:
 				return nil
@@ -109,7 +109,7 @@ var listFilters = map[string]filterDef{
 		if l, ok := v.(*List); ok && l.kind == kindGenerator { // which Python cannot reverse: jinja2 makes a list of it
 			return r.newList(items)
 		}
-		return r.generator(func() []any { return items })
+		return r.generator("list_reverseiterator", func() []any { return items })
 	}},
 	"sort": {0, []string{"reverse", "case_sensitive", "attribute"}, func(r *run, v any, a *bound) any {
 		items, get := slices.Clone(r.iterate(v)), r.multiGetter(a.or(2, nil))
@@ -130,7 +130,7 @@ var listFilters = map[string]filterDef{
 		return total
 	}},
 	"unique": {0, []string{"case_sensitive", "attribute"}, func(r *run, v any, a *bound) any {
-		return r.generator(func() (out []any) {
+		return r.generator("sync_do_unique", func() (out []any) {
 			get, seen := r.getter(a.or(1, nil), nil), NewDict()
 			for _, x := range r.iterate(v) {
 				k := r.folded(get(x), a.or(0, false))
@@ -168,7 +168,7 @@ func init() {
 }
 
 func mapFilter(r *run, v any, args []any, list []named) any {
-	return r.generator(func() (out []any) {
+	return r.generator("sync_do_map", func() (out []any) {
 		if !truth(v) {
 			return nil
 		}
@@ -190,7 +190,7 @@ func mapFilter(r *run, v any, args []any, list []named) any {
 
 // selected is select, reject, selectattr and rejectattr: keep says which answer stays.
 func (r *run) selected(v any, args []any, list []named, byAttr, keep bool) any {
-	return r.generator(func() (out []any) {
+	return r.generator("select_or_reject", func() (out []any) {
 		if !truth(v) {
 			return nil
 		}

@@ -97,10 +97,10 @@ func (r *run) newList(items []any) *List {
 	return &List{Items: items}
 }
 
-// generator makes a list that is computed when it is read, once.
-func (r *run) generator(items func() []any) *List {
+// generator makes a list that is computed when it is read, once; name is that of Python's function.
+func (r *run) generator(name string, items func() []any) *List {
 	r.charge(16)
-	return &List{kind: kindGenerator, later: items}
+	return &List{kind: kindGenerator, name: name, later: items}
 }
 
 func (r *run) write(s string) {

@@ -118,7 +118,11 @@ func (r *run) writeList(b *strings.Builder, v *List, depth int) {
 	case kindView:
 		open, end = v.name+"([", "])"
 	case kindGenerator:
-		b.WriteString("<generator object>")
+		kind := "generator object " + v.name
+		if v.name == "list_reverseiterator" {
+			kind = v.name + " object"
+		}
+		b.WriteString("<" + kind + " at 0x7f0000000000>")
 		return
 	}
 	b.WriteString(open)

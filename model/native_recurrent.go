@@ -84,30 +84,65 @@ func (b *native) mixerInput(p *Pass, r *RecurrentParams, x []float32, n int, nor
 	return in, width, nil
 }
 
-// convolve runs a causal convolution with weights w [channels, kernel] and bias (nil = none) over rows of x, channels [from, to) of rows
-// stride numbers apart, in place. tail [kernel−1, channels] are the inputs before the first row, oldest first, and afterwards the last ones.
-func convolve(x []float32, rows, stride, channels, from, to, kernel int, w, bias, tail []float32) {
-	keep := kernel - 1
-	for c := from; c < to; c++ {
-		weights := w[c*kernel : (c+1)*kernel]
-		for r := range rows {
-			at := r*stride + c
-			now := x[at]
-			sum := now * weights[keep]
-			for j := range keep {
-				sum += weights[j] * tail[j*channels+c]
-			}
-			for j := 1; j < keep; j++ {
-				tail[(j-1)*channels+c] = tail[j*channels+c]
-			}
-			if keep > 0 {
-				tail[(keep-1)*channels+c] = now
-			}
-			if bias != nil {
-				sum += bias[c]
-			}
-			x[at] = sum
+// convolver runs a causal convolution over channels [from, to) of all, with weights w [kernel, to−from] and bias [to−from] (nil = none).
+type convolver struct {
+	channels, from, to, kernel int
+	w, bias                    []float32
+	row, tail                  []float32 // [to−from], [kernel−1, to−from] of a call
+	ones                       []float32 // [to−from]
+}
+
+// newConvolver takes the weights [channels, kernel] and the bias of all channels.
+func newConvolver(channels, from, to, kernel int, w, bias []float32) *convolver {
+	n := to - from
+	c := &convolver{channels: channels, from: from, to: to, kernel: kernel, w: make([]float32, kernel*n), row: make([]float32, n), tail: make([]float32, (kernel-1)*n), ones: make([]float32, n)}
+	for i := range n {
+		c.ones[i] = 1
+		for j := range kernel {
+			c.w[j*n+i] = w[(from+i)*kernel+j]
 		}
+	}
+	if bias != nil {
+		c.bias = bias[from:to]
+	}
+	return c
+}
+
+// run convolves rows of x, stride numbers apart, in place. tail [kernel−1, channels] are the inputs before the first row, oldest first,
+// and afterwards the last ones.
+func (c *convolver) run(x []float32, rows, stride int, tail []float32) {
+	n, keep := c.to-c.from, c.kernel-1
+	input := func(r int) []float32 { // row r, before it is convolved; those before the first are negative
+		if r < 0 {
+			return tail[(keep+r)*c.channels+c.from:][:n]
+		}
+		return x[r*stride+c.from:][:n]
+	}
+	for j := range keep {
+		copy(c.tail[j*n:(j+1)*n], input(rows-keep+j))
+	}
+	for r := rows - 1; r >= 0; r-- { // a row's inputs are the rows before it
+		y := input(r)
+		kernels.Mul(y, c.w[keep*n:])
+		for j := range keep {
+			copy(c.row, input(r-keep+j))
+			kernels.Mul(c.row, c.w[j*n:(j+1)*n])
+			kernels.Add(y, c.row)
+		}
+		if c.bias != nil {
+			kernels.Add(y, c.bias)
+		}
+	}
+	for j := range keep {
+		copy(tail[j*c.channels+c.from:][:n], c.tail[j*n:(j+1)*n])
+	}
+}
+
+// silu applies it to rows of x.
+func (c *convolver) silu(x []float32, rows, stride int) {
+	for r := range rows {
+		part := x[r*stride+c.from : r*stride+c.to]
+		kernels.SiluMul(part, part, c.ones)
 	}
 }
 
@@ -129,7 +164,7 @@ func (r *RecurrentParams) convolution() (w []float32, err error) {
 // convChannels is how many channels a task convolves.
 const convChannels = 256
 
-// convolveAll is convolve over all channels of every sequence, tasks side by side; then silu, where asked.
+// convolveAll convolves all channels of every sequence, tasks side by side; then silu, where asked.
 func (b *native) convolveAll(x []float32, stride, channels, kernel int, r *RecurrentParams, states []StateRows, activate bool) error {
 	w, err := r.convolution()
 	if err != nil {
@@ -145,18 +180,16 @@ func (b *native) convolveAll(x []float32, stride, channels, kernel int, r *Recur
 	tasks := (channels + convChannels - 1) / convChannels
 	b.pool.Run(tasks, func(_, i int) {
 		from, to, row := i*convChannels, min((i+1)*convChannels, channels), 0
+		c := newConvolver(channels, from, to, kernel, w, bias)
 		for s := range states {
 			for j := range kernel - 1 {
 				copy(states[s].State[j*channels+from:j*channels+to], states[s].From[j*channels+from:j*channels+to])
 			}
-			convolve(x[row*stride:], states[s].Rows, stride, channels, from, to, kernel, w, bias, states[s].State[:(kernel-1)*channels])
+			c.run(x[row*stride:], states[s].Rows, stride, states[s].State[:(kernel-1)*channels])
 			row += states[s].Rows
 		}
-		for r := 0; activate && r < row; r++ {
-			part := x[r*stride+from : r*stride+to]
-			for j, v := range part {
-				part[j] = v * sigmoid(v)
-			}
+		if activate {
+			c.silu(x, row, stride)
 		}
 	})
 	return nil

@@ -51,19 +51,7 @@ func init() {
 		"indent": {0, []string{"width", "first", "blank"}, func(r *run, v any, a *bound) any {
 			return r.made(indent(r, r.wantText(v, "indent: the value"), a))
 		}},
-		"int": {0, []string{"default", "base"}, func(r *run, v any, a *bound) any {
-			r.needs(v)
-			if x, ok := v.(float64); ok && math.Abs(x) >= 1<<63 && !math.IsInf(x, 0) {
-				return bigInt(strconv.FormatFloat(math.Trunc(x), 'f', 0, 64))
-			}
-			if n, ok := toInt(v, int(r.wantInt(a.or(1, int64(10)), "base"))); ok {
-				return n
-			}
-			if n, ok := toBig(v, int(r.wantInt(a.or(1, int64(10)), "base"))); ok {
-				return n
-			}
-			return a.or(0, int64(0))
-		}},
+		"int":    {0, []string{"default", "base"}, intFilter},
 		"length": {call: func(r *run, v any, _ *bound) any { return r.length(v) }},
 		"lower":  byText(func(_ *run, s string, _ *bound) any { return lower(s) }),
 		"replace": {2, []string{"old", "new", "count"}, func(r *run, v any, a *bound) any {
@@ -123,6 +111,21 @@ func (r *run) filter(name string, v any, args []any, list []named) any {
 		return wide(r, v, args, list)
 	}
 	return f.call(r, v, bind("filter "+name, args, list, f.need, f.params...))
+}
+
+func intFilter(r *run, v any, a *bound) any {
+	r.needs(v)
+	if x, ok := v.(float64); ok && math.Abs(x) >= 1<<63 && !math.IsInf(x, 0) {
+		return bigInt(strconv.FormatFloat(math.Trunc(x), 'f', 0, 64))
+	}
+	base := int(r.wantInt(a.or(1, int64(10)), "base"))
+	if n, ok := toInt(v, base); ok {
+		return n
+	}
+	if n, ok := toBig(v, base); ok {
+		return n
+	}
+	return a.or(0, int64(0))
 }
 
 func attrFilter(r *run, v any, a *bound) any {

@@ -83,6 +83,9 @@ func NewFleet(o FleetOptions) (*Fleet, error) {
 	}
 	f.handler = f.newHandler()
 	m, err := f.acquire(context.Background(), f.members[0])
+	if e := (*Error)(nil); errors.As(err, &e) && e.Cause != nil {
+		err = e.Cause // nobody is served yet: who starts the server reads it
+	}
 	if err != nil {
 		return nil, err
 	}

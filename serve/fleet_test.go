@@ -235,6 +235,10 @@ func TestFleetRefuses(t *testing.T) {
 	if status, _ := b.do("GET", "/v1/models", "", "Host", "evil.example"); status != 401 {
 		t.Errorf("the list without a key: %d", status)
 	}
+	broken := errors.New("it is broken")
+	if _, err := NewFleet(FleetOptions{Members: []Member{{Names: []string{"x"}, Open: func() (*Server, func(), error) { return nil, nil, broken }}}}); !errors.Is(err, broken) || err.Error() != broken.Error() {
+		t.Errorf("a first member that cannot be loaded: %v", err)
+	}
 	if _, err := NewFleet(FleetOptions{Members: []Member{{Names: []string{"x"}, Bytes: 11}}, Bytes: 10}); !errors.Is(err, kvmanager.ErrBudget) {
 		t.Errorf("a member that never fits: %v", err)
 	}

@@ -171,6 +171,10 @@ func TestFolded(t *testing.T) {
 		"{% if false %}{{ {'a': {{}: 1}} }}{% endif %}":                                                              "",
 		"{{ '1_0000000000000000000000'|int(9) }} {{ '-1e20'|int }} {{ ('0x' ~ 'f' * 20)|int(base=16) }}":             "10000000000000000000000 -100000000000000000000 1208925819614629174706175",
 		"{{ [1]|map('string')|wordcount }}{{ [1]|reverse|wordcount }}{{ [1]|select|string|truncate(22, true, '') }}": "54<generator object sele",
+		"{{ '{0.a[0]]}'.format({'a': [1]}) }}":                                                                       "",
+		"{{ '{0.}'.format(n) }}":                                                                                     "",
+		"{{ '{0[]}'.format({'': 1}) }}":                                                                              "",
+		"{{ '{0[a][0]}'.format({'a': [5]}) }}":                                                                       "5",
 		"{{ 'a'|attr('upper')|wordcount }}":                                                                          "9",
 		"{{ (1|safe)|attr('upper') }}{{ range|string|length }}":                                                      "<bound method Markup.upper of Markup('1')>17",
 	} {

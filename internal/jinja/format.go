@@ -465,12 +465,20 @@ func (r *run) field(name string, args []any, values *Dict, auto *int) any {
 			if end == 0 {
 				end = len(rest)
 			}
+			if end == 1 {
+				throw("Empty attribute in format string")
+			}
 			v, rest = r.attr(v, rest[1:end]), rest[end:]
 			continue
 		}
 		end := strings.IndexByte(rest, ']')
-		if end < 0 {
+		switch {
+		case rest[0] != '[':
+			throw("Only '.' or '[' may follow ']' in format field specifier")
+		case end < 0:
 			throw("Missing ']' in format string")
+		case end == 1:
+			throw("Empty attribute in format string")
 		}
 		var key any = rest[1:end]
 		if n, err := strconv.ParseInt(rest[1:end], 10, 64); err == nil {

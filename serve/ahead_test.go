@@ -47,13 +47,14 @@ func TestGuesses(t *testing.T) {
 	b.slowly(time.Millisecond)
 	lately := strings.Repeat("late ", 40)
 	long, late := b.want("full", prompt, 200, greedy), []string{}
-	for i := range 8 {
+	for i := range 4 {
 		late = append(late, b.want("full", lately+fmt.Sprint(i), 12, greedy))
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { ask(prompt, long, 200, greedy) })
 	for i := range late {
-		time.Sleep(15 * time.Millisecond)
+		before := valueIn(t, b, "terrace_generation_tokens_total")
+		until(t, "the long text goes on alone", func() bool { return valueIn(t, b, "terrace_generation_tokens_total") >= before+4 })
 		ask(lately+fmt.Sprint(i), late[i], 12, greedy)
 	}
 	wg.Wait()

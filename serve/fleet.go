@@ -46,7 +46,7 @@ type Fleet struct {
 	handler http.Handler
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and made anew, when a member's state changes
+	changed chan struct{} // closed, and replaced, when a member's state changes
 	loading bool
 }
 

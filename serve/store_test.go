@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -120,9 +119,10 @@ func TestStoreTogether(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { _ = store.Close() })
+	all := make(chan struct{}) // are there, before one has read
 	b.loop.crash = func(what string) {
 		if what == "prompt" {
-			time.Sleep(time.Millisecond) // so that all are there before one has read
+			<-all
 		}
 	}
 	prefix := strings.Repeat("what they share ", 40)
@@ -148,6 +148,8 @@ func TestStoreTogether(t *testing.T) {
 			cached[i] = got.Usage.PromptDetails.CachedTokens
 		})
 	}
+	until(t, "all are there", func() bool { running, waiting := b.counts(); return running+waiting == len(cached) })
+	close(all)
 	wg.Wait()
 	read := 0
 	for _, n := range cached[:len(prompts)] {

@@ -74,7 +74,7 @@ func Use(e *engine.Engine, store *contexts.Store, name string) (*Cache, error) {
 
 // KeepAnswers has the cache keep and find tokens that were decoded too, where pages hold floats. The numbers of their KV differ in
 // their last bits from those of the same tokens read as a prompt, so a text that goes on from them may part from the one that is
-// computed anew. Call it before the first Find.
+// computed without. Call it before the first Find.
 func (c *Cache) KeepAnswers() {
 	if c != nil {
 		c.answer = !c.quantised()

@@ -18,8 +18,8 @@ type PrefixCache interface {
 	// Lookup begins to fetch what there is of ids as a session under a policy reads them; nil = full attention. What was kept under
 	// a salt is found under that salt alone. May be called at any time, from any goroutine.
 	Lookup(ctx context.Context, ids []int, under *policy.Spec, salt string) Prefix
-	// Stored reports whether Lookup would find as much of the first n tokens of ids as is ever kept of them, as far as is known without
-	// asking a server.
+	// Stored reports whether Lookup would find as much of the first n tokens of ids as is kept of them, as far as is known without asking a
+	// server: they are there, or nothing is being stored any more.
 	Stored(ids []int, n int, under *policy.Spec, salt string) bool
 	// Unfit says why the cache is of no use to sessions under a policy; empty = it is of use.
 	Unfit(under *policy.Spec) string

@@ -7,8 +7,8 @@ const (
 	keptTokens = 64
 	// sharedTokens is how much of a prompt has to be another's too before it waits for that one.
 	sharedTokens = 128
-	// storedIn is how long what was read may take until it is found.
-	storedIn = 50 * time.Millisecond
+	// storedIn is how long a prompt waits at most for what another has read to be stored.
+	storedIn = 5 * time.Second
 )
 
 // ready are the sequences that wait and may begin. One whose prompt begins as that of another does, which is being read or waits before it,

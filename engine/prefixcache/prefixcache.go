@@ -192,7 +192,7 @@ func (c *Cache) Stored(ids []int, n int, under *policy.Spec, salt string) bool {
 		return true
 	}
 	keys := contexts.Chain(c.root(len(ids), under, salt, false), ids[:n], c.block)
-	return len(keys) == 0 || c.store.Has(keys[len(keys)-1])
+	return len(keys) == 0 || c.store.Has(keys[len(keys)-1]) || !c.store.Busy()
 }
 
 // Find begins to fetch what the store has of ids as a session under a policy reads them; nil = full attention. A policy that

@@ -161,6 +161,9 @@ func (s *Store) Has(key Key) bool {
 	return !s.Empty() && slices.ContainsFunc(s.tiers, func(m *member) bool { return !m.resting() && m.has(key) })
 }
 
+// Busy reports whether records wait to be stored, or are being stored.
+func (s *Store) Busy() bool { return !s.Empty() && s.queue.works() }
+
 // Modelled reports whether a tier's reads are held to a rate, so that times are modelled.
 func (s *Store) Modelled() bool {
 	for _, m := range s.tiers {

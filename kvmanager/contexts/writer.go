@@ -67,6 +67,13 @@ func (w *writer) add(j job) {
 	w.some.Broadcast()
 }
 
+// works reports whether there is a job, or one is done.
+func (w *writer) works() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.jobs) > 0 || w.busy
+}
+
 func (w *writer) run() {
 	for {
 		j, ok := w.take()

@@ -154,7 +154,10 @@ func (k *backing) tooSmall(most, apart, have int) error {
 // needs is the units of memory of the blocks that the pass reads of each layer, and of them those that may stay.
 func (k *backing) needs(pass []Extent) (need, stay []int) {
 	need, stay = make([]int, len(k.m.layers)), make([]int, len(k.m.layers))
-	seen := map[*block]bool{}
+	var seen map[*block]bool
+	if len(pass) > 1 {
+		seen = map[*block]bool{}
+	}
 	for _, e := range pass {
 		for layer := range need {
 			n := (e.blocks(layer) - e.again(layer, seen)) * k.m.units(layer)
@@ -170,8 +173,11 @@ func (k *backing) needs(pass []Extent) (need, stay []int) {
 }
 
 // again is how many of the blocks that the pass reads of a layer other sequences of the pass read too, and were counted with those
-// seen before.
+// seen before; seen is nil where the pass has one sequence.
 func (e Extent) again(layer int, seen map[*block]bool) (n int) {
+	if seen == nil {
+		return 0
+	}
 	blocks := e.tiers().layers[layer].blocks
 	for _, b := range blocks[max(0, len(blocks)-e.blocks(layer)):] {
 		if b.refs < 2 {

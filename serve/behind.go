@@ -20,7 +20,7 @@ func (l *loop) ready() []*sequence {
 	}
 	out := make([]*sequence, 0, len(l.waiting))
 	for i, q := range l.waiting {
-		if q.finds(l) && (l.follows(q, l.waiting[:i], true) || l.follows(q, l.running, false)) {
+		if q.finds && (l.follows(q, l.waiting[:i], true) || l.follows(q, l.running, false)) {
 			continue
 		}
 		out = append(out, q)
@@ -28,9 +28,10 @@ func (l *loop) ready() []*sequence {
 	return out
 }
 
-// finds reports whether a store is asked for the sequence's prompt.
-func (q *sequence) finds(l *loop) bool {
-	return q.under.Lossless() && !q.wantsRows() && len(q.prompt) > sharedTokens && l.e.PrefixCache().Unfit(q.under) == ""
+// asks reports whether a store is asked for a sequence's prompt, and the prompt is long enough to wait for another's.
+func (l *loop) asks(q *sequence) bool {
+	c := l.e.PrefixCache()
+	return c != nil && len(q.prompt) > sharedTokens && q.under.Causal() && !q.wantsRows() && c.Unfit(q.under) == ""
 }
 
 // sharing is what two prompts begin with.
@@ -42,7 +43,7 @@ type sharing struct {
 // follows reports whether a sequence has to wait for one of others, which wait themselves or run.
 func (l *loop) follows(q *sequence, others []*sequence, wait bool) bool {
 	for _, x := range others {
-		if x.job.over || !wait && x.session == nil || !x.finds(l) {
+		if x.job.over || !wait && x.session == nil || !x.finds {
 			continue
 		}
 		s := q.shares(x)

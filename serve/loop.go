@@ -175,6 +175,7 @@ func (l *loop) newSequence(j *job, choice int) *sequence {
 	if j.r.Logprobs >= 0 {
 		q.top = NewRanker(l.o.Tokenizer, j.r.Logprobs)
 	}
+	q.finds = l.asks(q)
 	return q
 }
 

@@ -54,6 +54,7 @@ type sequence struct {
 	noGuesses bool               // they cannot be taken back in its session
 
 	vocab   int
+	finds   bool               // loop.asks
 	common  map[int64]*sharing // with other sequences, by id
 	read    time.Time          // its prompt was read to the end; zero = not yet
 	started bool

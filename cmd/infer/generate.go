@@ -41,7 +41,7 @@ func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
 	f.flags = p
 	p.IntVarP(&f.maxTokens, "max-tokens", "n", maxTokens, "tokens to generate at most (-1: until the context is full)")
 	p.IntVar(&f.maxTokens, "n-predict", maxTokens, "alias of --max-tokens")
-	p.Float64Var(&f.o.Temperature, "temperature", 0.8, "0 is greedy")
+	p.Float64Var(&f.o.Temperature, "temperature", 0.8, "0 is greedy; where this or one of the next is not given, what the model's makers chose comes first (generation_config.json, GGUF's sampling keys)")
 	p.Float64Var(&f.o.Temperature, "temp", 0.8, "alias of --temperature")
 	p.IntVar(&f.o.TopK, "top-k", 40, "draw from the k likeliest tokens (0 or -1: all)")
 	p.Float64Var(&f.o.TopP, "top-p", 0.95, "draw from the smallest set with this probability (0: the likeliest token only, 1: all)")

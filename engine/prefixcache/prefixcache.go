@@ -188,7 +188,7 @@ func (c *Cache) Lookup(ctx context.Context, ids []int, under *policy.Spec, salt 
 
 // Stored implements engine.PrefixCache, of prompts alone.
 func (c *Cache) Stored(ids []int, n int, under *policy.Spec, salt string) bool {
-	if c == nil || c.Unfit(under) != "" || !under.Lossless() {
+	if c == nil || c.Unfit(under) != "" || !under.Causal() {
 		return true
 	}
 	keys := contexts.Chain(c.root(len(ids), under, salt, false), ids[:n], c.block)

@@ -21,7 +21,7 @@ const calibrationTokens = 512
 // 5.3) or of its keys (KVSwap): from the cache folder, else by reading the sample text once. Cost: one prefill of 512 tokens and an
 // eigendecomposition a KV head, dk × dk, or a layer, of all its heads' keys.
 func (e *Engine) learn(n policy.Needs) error {
-	m, shape := e.policyModel(), e.floor.Shape()
+	m, shape := e.policyModel(), e.retrieval.Shape()
 	if n.Decomposition && shape.Decomposition == nil {
 		d, err := e.learned("queries", policy.NewDecomposition(m))
 		if err != nil {

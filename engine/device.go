@@ -87,7 +87,7 @@ func (d *device) await(seqs []attention.Seq) {
 // upload begins to copy the next layer's keys and values to the device while it computes this one. Selecting policies read few
 // of them, lower tiers have not brought them to host memory yet: these go up when the layer needs them.
 func (d *device) upload(p *pass, next int) {
-	if d.keeper == nil || p.source != nil || d.e.floor.Tiered() || next >= d.e.m.Layers || !d.e.cache.Reads(next) || next == d.e.m.Layers-1 && p.want == 0 {
+	if d.keeper == nil || p.source != nil || d.e.retrieval.Tiered() || next >= d.e.m.Layers || !d.e.cache.Reads(next) || next == d.e.m.Layers-1 && p.want == 0 {
 		return
 	}
 	for _, s := range p.sessions {
@@ -107,7 +107,7 @@ func (d *device) settle(err error) error {
 }
 
 // forget drops the copies of a sequence that is gone.
-func (d *device) forget(t *retrieval.Text) {
+func (d *device) forget(t *retrieval.Sequence) {
 	if d.keeper != nil {
 		d.keeper.ForgetKV(t.Seq().ID())
 	}

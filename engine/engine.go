@@ -18,27 +18,27 @@ import (
 
 // Engine runs one model.
 type Engine struct {
-	m        *model.Model
-	cache    cacheshape.Model // what each layer keeps of a text
-	o        Options
-	policy   *policy.Spec // of sessions that name none of their own (Policy)
-	full     *policy.Spec
-	backend  model.Backend
-	pool     *kernels.Pool   // the backend's threads, for work between its calls; nil = it lends none
-	mixes    bool            // prompts and steps may share a pass (Advance)
-	recurs   model.Recurrent // the backend, if it has recurrent layers
-	rows     model.RowReader // the backend, if it says what of its rows a layer works on
-	kv       *kvmanager.Manager
-	indexes  model.Indexing   // the backend, if layers have a trained indexer
-	tiers    *tiers           // below host memory; nil = none
-	drives   offload.Attender // that attend; nil = none
-	floor    *retrieval.Floor
-	device   device
-	pass     pass  // of one call, reused, so that a decode step allocates nothing
-	second   *pass // of a step in two mini-batches; nil until there is one
-	keeping  keeping
-	prefixes PrefixCache // KV that outlives sessions; nil = there is none
-	replays  int64       // texts that were read again because a tier had lost KV
+	m         *model.Model
+	cache     cacheshape.Model // what each layer keeps of a text
+	o         Options
+	policy    *policy.Spec // of sessions that name none of their own (Policy)
+	full      *policy.Spec
+	backend   model.Backend
+	pool      *kernels.Pool   // the backend's threads, for work between its calls; nil = it lends none
+	mixes     bool            // prompts and steps may share a pass (Advance)
+	recurs    model.Recurrent // the backend, if it has recurrent layers
+	rows      model.RowReader // the backend, if it says what of its rows a layer works on
+	kv        *kvmanager.Manager
+	indexes   model.Indexing   // the backend, if layers have a trained indexer
+	tiers     *tiers           // below host memory; nil = none
+	drives    offload.Attender // that attend; nil = none
+	retrieval *retrieval.Shared
+	device    device
+	pass      pass  // of one call, reused, so that a decode step allocates nothing
+	second    *pass // of a step in two mini-batches; nil until there is one
+	keeping   keeping
+	prefixes  PrefixCache // KV that outlives sessions; nil = there is none
+	replays   int64       // texts that were read again because a tier had lost KV
 }
 
 // Open builds the backend and an empty cache for a model. The model stays the caller's to close.
@@ -97,7 +97,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 
 // openFloor puts retrieval on the cache and the tiers.
 func (e *Engine) openFloor() error {
-	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Texts: e.o.Batch, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock, Scored: e.o.Machine.Scored,
+	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Sequences: e.o.Batch, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock, Scored: e.o.Machine.Scored,
 		Shape: retrieval.Shape{Model: e.policyModel(), RowWidth: e.m.RowWidth(), Rope: func(layer int, long bool) retrieval.Rope { return e.m.NewRotator(layer, long) }}}
 	o.Shape.Output = func(layer int) ([]float32, error) { return e.m.OutputOfValues(e.pool, layer) }
 	o.Shape.KVBytes, o.Exact, o.Drives = e.ActingBytesPerToken(), e.o.Exact, e.drives
@@ -112,7 +112,7 @@ func (e *Engine) openFloor() error {
 	if e.tiers != nil {
 		o.Store = e.tiers.store
 	}
-	e.floor = retrieval.NewFloor(o)
+	e.retrieval = retrieval.NewShared(o)
 	return nil
 }
 

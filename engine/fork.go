@@ -41,7 +41,7 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 	if compressed {
 		runs = s.e.full
 	}
-	text, err := s.text.Fork(retrieval.TextOptions{Policy: runs})
+	text, err := s.text.Fork(retrieval.SequenceOptions{Policy: runs})
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
@@ -60,7 +60,7 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 // PromptOnly reports whether a policy's whole effect is in the pages once the prompt is read: a context that it has compressed
 // can be stored, and shared by questions that it does not compress.
 func (e *Engine) PromptOnly(under *policy.Spec) bool {
-	set, err := under.New(e.floor.Shape().Model)
+	set, err := under.New(e.retrieval.Shape().Model)
 	return err == nil && set.PromptOnly()
 }
 
@@ -77,14 +77,14 @@ func (s *Session) Watch(under *policy.Spec) error {
 // if KV lies on tiers: how it lies there, and what a drive makes of it, belongs to the policy that the engine was opened with.
 // A policy with WatchQueries must have watched those before (Watch).
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
-	if e.floor.Tiered() || slices.ContainsFunc(e.m.Ropes, model.Rope.ByLength) {
+	if e.retrieval.Tiered() || slices.ContainsFunc(e.m.Ropes, model.Rope.ByLength) {
 		return 0, false
 	}
 	return spec.Needs().OwnRows()
 }
 
 // checkPolicy refuses policies that need what nothing here gives.
-func checkPolicy(text *retrieval.Text) error {
+func checkPolicy(text *retrieval.Sequence) error {
 	set := text.Policy()
 	if set.Masker != nil && text.Needs().PromptSums == policy.AllRows {
 		return fmt.Errorf("engine: policy %s wants the attention of all prompt queries, most of which %s leaves out: %w", set, set.Masker.Name(), model.ErrUnsupported)

@@ -70,12 +70,12 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 		}
 	}
 	e := p.e
-	e.floor.Yield()
+	e.retrieval.Yield()
 	q, k, v, err := e.backend.Project(&p.rows, layer, p.hidden)
 	if err != nil {
 		return nil, err
 	}
-	e.floor.Yield()
+	e.retrieval.Yield()
 	if e.indexes != nil && p.kv.Indexes(layer) {
 		p.kv.Index(floats(e.indexes.IndexQueries()))
 	}
@@ -176,7 +176,7 @@ func (p *pass) prepare(next int) error {
 		return err
 	}
 	p.e.device.upload(p, next)
-	p.e.floor.Yield()
+	p.e.retrieval.Yield()
 	return nil
 }
 
@@ -229,7 +229,7 @@ func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor
 		}
 	}
 	var out []float32
-	if p.kv.Mixes() {
+	if p.kv.ChangesOutput() {
 		out = model.WritableFloat32s(attended)
 	}
 	p.kv.Attended(layer, out)

@@ -32,7 +32,7 @@ func (e *Engine) LongestText() (int, error) {
 // holds says why KV of n tokens of the empty session has no room.
 func (s *Session) holds(n int) error {
 	e := s.e
-	if !e.floor.Tiered() || s.text.OnDrives() {
+	if !e.retrieval.Tiered() || s.text.OnDrives() {
 		if err := s.room(n); err != nil || e.o.KVBudgetBytes == 0 {
 			return err
 		}
@@ -46,6 +46,6 @@ func (s *Session) holds(n int) error {
 	p := &pass{}
 	p.open(e, e.phase(true))
 	rows := min(n, e.o.ChunkTokens)
-	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Text: s.text, Reading: retrieval.Chunk, New: rows, Pos: make([]int32, rows), Len: n})
-	return e.floor.Begin(&p.kv)
+	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Sequence: s.text, Reading: retrieval.Chunk, New: rows, Pos: make([]int32, rows), Len: n})
+	return e.retrieval.Begin(&p.kv)
 }

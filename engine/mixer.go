@@ -51,6 +51,6 @@ func (p *pass) mix(layer int) (*tensor.Dense, error) {
 		states[i] = model.StateRows{Rows: len(p.kv.Rows[i].Pos), From: from, State: to}
 		s.flops.Mixed(p.e.m, layer, states[i].Rows)
 	}
-	p.e.floor.Yield()
+	p.e.retrieval.Yield()
 	return p.e.recurs.Mix(&p.rows, layer, p.hidden, states)
 }

@@ -60,7 +60,7 @@ func (p *pass) open(e *Engine, phase kernels.Phase) {
 	p.e, p.hidden, p.source, p.want, p.shared, p.begun = e, nil, nil, 0, false, false
 	p.sessions, p.ids, p.failed = p.sessions[:0], p.ids[:0], p.failed[:0]
 	p.rows = model.Pass{Phase: phase, Pos: p.rows.Pos[:0], Len: p.rows.Len[:0]}
-	p.kv.Open(e.floor)
+	p.kv.Open(e.retrieval)
 	if p.guess == nil {
 		p.guess = p.guessQueries
 	}
@@ -75,7 +75,7 @@ func (p *pass) add(s *Session, reading retrieval.Reading, ids []int, length int)
 		p.rows.Len = append(p.rows.Len, turned)
 	}
 	p.sessions = append(p.sessions, s)
-	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Text: s.text, Reading: reading, New: len(ids), Len: length})
+	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Sequence: s.text, Reading: reading, New: len(ids), Len: length})
 }
 
 // seal ends the adding: the rows lie where they stay.
@@ -139,7 +139,7 @@ func (e *Engine) runLayers(passes []*pass) (err error) {
 		p.seal()
 		kv = append(kv, &p.kv)
 	}
-	if err := e.floor.Begin(kv...); err != nil {
+	if err := e.retrieval.Begin(kv...); err != nil {
 		return err
 	}
 	for _, p := range passes {

@@ -160,7 +160,7 @@ func (e *Engine) Layouts() (main, window kvpage.Layout) { return e.kv.Format(), 
 func (e *Engine) MainTokens(n int) int { return e.kv.MainOf(n) }
 
 // KVBelowHost reports whether KV may lie on a tier below host memory.
-func (e *Engine) KVBelowHost() bool { return e.floor.Tiered() }
+func (e *Engine) KVBelowHost() bool { return e.retrieval.Tiered() }
 
 // KVOnDevice reports whether the backend keeps KV on a device of its own.
 func (e *Engine) KVOnDevice() bool { return e.device.keeper != nil }

@@ -139,7 +139,7 @@ func (s *Session) readByLayer(ctx context.Context, ids []int, hooks PrefillHooks
 // layer's KV goes down once and comes back at most once a section instead of once a chunk. 0 = none have, chunks are as good, or
 // some of what is asked for needs chunks. After an error the session is as it was before, or empty if it was.
 func (r *PromptReading) section(ctx context.Context, rows int) (n int, err error) {
-	s, f := r.s, r.s.e.floor
+	s, f := r.s, r.s.e.retrieval
 	if rows <= s.e.o.ChunkTokens || r.narrow || r.hooks.Each != nil || s.chunked != nil || s.arriving != nil || s.e.device.keeper != nil || s.rereads() || readsByLayer(s.text.Policy()) {
 		return 0, nil
 	}
@@ -200,7 +200,7 @@ func (w *wholePrompt) eachLayer(ids []int, through func(layer int) error) error 
 		return err
 	}
 	w.block(0, min(len(ids), w.e.o.ChunkTokens))
-	if err := w.e.floor.Begin(&w.pass.kv); err != nil {
+	if err := w.e.retrieval.Begin(&w.pass.kv); err != nil {
 		return err
 	}
 	for layer := range w.e.m.Layers {
@@ -253,7 +253,7 @@ func (w *wholePrompt) block(lo, hi int) *pass {
 	w.lo, w.hi = lo, hi
 	p.source, p.rows.Pos, p.rows.Len = w, w.pos[lo:hi], w.lens[lo:hi]
 	p.sessions = append(p.sessions, w.s)
-	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Text: w.s.text, Reading: reading, New: hi - lo, Pos: p.rows.Pos, Len: w.total})
+	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Sequence: w.s.text, Reading: reading, New: hi - lo, Pos: p.rows.Pos, Len: w.total})
 	p.hidden = w.rows(lo, hi)
 	if last {
 		p.want = 1

@@ -93,7 +93,7 @@ func (s *Session) repeatAll(ctx context.Context, ask policy.Repeats) error {
 
 // repeatChunk reads one repetition behind the cache and shows the policy what it attended to.
 func (s *Session) repeatChunk(ctx context.Context, ids []int, ask policy.Repeats, a, b int32) error {
-	text, err := s.text.Fork(retrieval.TextOptions{Policy: s.e.full})
+	text, err := s.text.Fork(retrieval.SequenceOptions{Policy: s.e.full})
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
@@ -221,8 +221,8 @@ func (s *Session) endReread(dropping *bool) error {
 	n := len(s.tokens)
 	p := &s.e.pass
 	p.open(s.e, s.e.phase(true))
-	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Text: s.text, Reading: retrieval.LastBlock, Pos: []int32{int32(n - 1)}, Len: n})
-	if err := s.e.floor.Begin(&p.kv); err != nil {
+	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Sequence: s.text, Reading: retrieval.LastBlock, Pos: []int32{int32(n - 1)}, Len: n})
+	if err := s.e.retrieval.Begin(&p.kv); err != nil {
 		return err
 	}
 	*dropping = true

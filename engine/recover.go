@@ -14,13 +14,13 @@ const maxReplays = 2
 
 // recoverable reports whether the text could be read again: a tier lost something, and is still there.
 func (s *Session) recoverable(err error) bool {
-	return s.e.floor.Recovers() && errors.Is(err, ErrTier) && !retrieval.Gone(err) && s.past.Repeatable()
+	return s.e.retrieval.Recovers() && errors.Is(err, ErrTier) && !retrieval.Gone(err) && s.past.Repeatable()
 }
 
 // tryAgain reads the session's text again after a pass that failed, where that may help, and repeats the pass.
 func (s *Session) tryAgain(err error, pass func() error) error {
 	if retrieval.Refused(err) {
-		s.e.floor.NoteRefused()
+		s.e.retrieval.NoteRefused()
 	}
 	for replays := 0; replays < maxReplays && s.recoverable(err); replays++ {
 		s.past.HostScores = s.past.HostScores || retrieval.Refused(err)

@@ -40,7 +40,7 @@ func TestPromptsOnTiersPassByLayer(t *testing.T) {
 				t.Errorf("%s: %d bytes in host memory, the budget is %d", name, e.KV().PeakBytes, o.KVBudgetBytes)
 			}
 			s.Close()
-			if in := e.KV().InUseBytes; in != e.floor.StoreBytes() {
+			if in := e.KV().InUseBytes; in != e.retrieval.StoreBytes() {
 				t.Errorf("%s: %d bytes are charged after the end", name, in)
 			}
 			e.Close()

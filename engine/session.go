@@ -15,7 +15,7 @@ import (
 // Session is one text in progress, under a policy of its own: its KV and where it stands.
 type Session struct {
 	e        *Engine
-	text     *retrieval.Text
+	text     *retrieval.Sequence
 	policy   *policy.Spec // what the text is read under
 	tokens   []int        // every id read so far
 	logits   []float32
@@ -40,7 +40,7 @@ func (e *Engine) NewSession(under *policy.Spec) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := e.floor.NewText(retrieval.TextOptions{Policy: under})
+	text, err := e.retrieval.NewSequence(retrieval.SequenceOptions{Policy: under})
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
@@ -48,7 +48,7 @@ func (e *Engine) NewSession(under *policy.Spec) (*Session, error) {
 }
 
 // session is one on a text.
-func (e *Engine) session(text *retrieval.Text, under *policy.Spec) (*Session, error) {
+func (e *Engine) session(text *retrieval.Sequence, under *policy.Spec) (*Session, error) {
 	s := &Session{e: e, text: text, policy: under}
 	s.revival.s = s
 	if err := checkPolicy(text); err != nil {
@@ -95,7 +95,7 @@ func (s *Session) fits(n int) error {
 // is a tier below, each pass is planned; where rows leave on the way, how much is read is known at the end.
 func (s *Session) room(n int) error {
 	e := s.e
-	if e.o.KVBudgetBytes == 0 || e.floor.Tiered() || s.text.OnDrives() || readsByLayer(s.text.Policy()) {
+	if e.o.KVBudgetBytes == 0 || e.retrieval.Tiered() || s.text.OnDrives() || readsByLayer(s.text.Policy()) {
 		return nil
 	}
 	size, have := e.kv.BytesFor, len(s.tokens)
@@ -156,7 +156,7 @@ func (s *Session) Rewind(n int) error {
 // restart empties the session; its policy starts from nothing, in new places on the tiers: what these have of the old ones
 // may be damaged, or told to a drive.
 func (s *Session) restart() error {
-	text, err := s.e.floor.NewText(retrieval.TextOptions{Policy: s.policy, HostScores: s.past.HostScores})
+	text, err := s.e.retrieval.NewSequence(retrieval.SequenceOptions{Policy: s.policy, HostScores: s.past.HostScores})
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
@@ -166,7 +166,7 @@ func (s *Session) restart() error {
 	s.revival.drop()
 	err = s.text.Free()
 	s.text, s.tokens, s.logits, s.past.Reads, s.arriving, s.reach = text, nil, s.logits[:0], nil, nil, 0
-	if s.e.floor.Recovers() {
+	if s.e.retrieval.Recovers() {
 		return nil // what is lost with the old places was lost before
 	}
 	return err

@@ -100,7 +100,7 @@ func slimHillAlone(t *testing.T, e *Engine, kind string, prompt, next []int, wan
 		t.Errorf("%s: host and drive scored %d tokens together, %d were to be ranked: %+v", kind, u.HostTokens+u.DriveTokens, ranked, u)
 	}
 	s.Close()
-	if n := e.KV().InUseBytes - e.floor.StoreBytes(); n != 0 {
+	if n := e.KV().InUseBytes - e.retrieval.StoreBytes(); n != 0 {
 		t.Errorf("%s: %d bytes are charged when no text is left", kind, n)
 	}
 }

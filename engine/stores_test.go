@@ -27,8 +27,8 @@ func TestOnStorage(t *testing.T) {
 	if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 		t.Errorf("logits differ by %g", d)
 	}
-	if own := e.tiers.store.Stats().HostBytes; own == 0 || e.floor.StoreBytes() < own/2 || e.KV().PeakBytes < own || e.KV().PeakBytes > o.Tiers[0].Bytes {
-		t.Errorf("the store keeps %d bytes in host memory, %d are counted; peak %d", own, e.floor.StoreBytes(), e.KV().PeakBytes)
+	if own := e.tiers.store.Stats().HostBytes; own == 0 || e.retrieval.StoreBytes() < own/2 || e.KV().PeakBytes < own || e.KV().PeakBytes > o.Tiers[0].Bytes {
+		t.Errorf("the store keeps %d bytes in host memory, %d are counted; peak %d", own, e.retrieval.StoreBytes(), e.KV().PeakBytes)
 	}
 	moved := e.TierUse().MovedBytes
 	for row, name := range map[trace.Row]string{trace.Read: "ssd>host", trace.Write: "host>ssd"} {

@@ -13,9 +13,9 @@ func readPasses(t *testing.T, m *Manager, reads func() int, seqs ...*Sequence) i
 	last := 0
 	for range 5 {
 		before := reads()
-		var pass []Extent
+		var pass []Growth
 		for _, s := range seqs {
-			pass = append(pass, Extent{Seq: s})
+			pass = append(pass, Growth{Seq: s})
 		}
 		if err := m.Plan(pass); err != nil {
 			t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Extent is what a pass does to a sequence: it adds Rows tokens, on the way to Tokens in a layer and head.
-type Extent struct {
+// Growth is by how much a pass lets a sequence grow: it adds Rows tokens, on the way to Tokens in a layer and head.
+type Growth struct {
 	Seq    *Sequence
 	Rows   int
 	Tokens int
@@ -22,13 +22,13 @@ type Extent struct {
 }
 
 // tiers is the sequence's layer store, of a cache with a backing store.
-func (e Extent) tiers() *tiered { return e.Seq.store.(*tiered) }
+func (e Growth) tiers() *tiered { return e.Seq.store.(*tiered) }
 
 // whole reports whether the pass reads a layer whole.
-func (e Extent) whole(layer int) bool { return e.Tokens > 0 || e.stay(layer) }
+func (e Growth) whole(layer int) bool { return e.Tokens > 0 || e.stay(layer) }
 
 // stay reports whether what was read of a layer may stay in memory.
-func (e Extent) stay(layer int) bool { return e.Cached == nil || !e.Cached[layer] }
+func (e Growth) stay(layer int) bool { return e.Cached == nil || !e.Cached[layer] }
 
 // ring is the memory of two layers that are read one after the other, where they take most: the one that is computed with and the one
 // that is on its way, and beside them those before that a later layer reads again.
@@ -56,7 +56,7 @@ func (k *backing) ring(need []int) int {
 // Plan decides before a pass what stays in host memory and what is streamed. A pass reads the layers in turn, so of every
 // layer the same share stays, its first blocks, and the rest goes through a ring of two layers: one that is computed with
 // and one that is on its way. ErrBudget, with the numbers, where not even one layer fits.
-func (m *Manager) Plan(pass []Extent) error {
+func (m *Manager) Plan(pass []Growth) error {
 	if m.backing == nil {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (m *Manager) Plan(pass []Extent) error {
 	return m.backing.plan(pass)
 }
 
-func (k *backing) plan(pass []Extent) error {
+func (k *backing) plan(pass []Growth) error {
 	m := k.m
 	need, stay := k.needs(pass)
 	sum, most, ring := 0, 0, k.ring(need)
@@ -110,11 +110,11 @@ func (k *backing) plan(pass []Extent) error {
 
 // Spare is how many bytes of the budget are left beside two whole layers of a pass, what the plan leaves free for it, and what is
 // charged by others than token caches: those give way. Negative where it does not fit; math.MaxInt64 without a budget.
-func (m *Manager) Spare(x Extent) int64 {
+func (m *Manager) Spare(x Growth) int64 {
 	if m.o.BudgetBytes == 0 || m.backing == nil {
 		return math.MaxInt64
 	}
-	pass := []Extent{x}
+	pass := []Growth{x}
 	need, _ := m.backing.needs(pass)
 	units := m.backing.ring(need) + m.backing.apart(pass) + m.backing.beside(pass)
 	left := m.o.BudgetBytes - m.charged - int64(units)*m.unit
@@ -152,7 +152,7 @@ func (k *backing) tooSmall(most, apart, have int) error {
 }
 
 // needs is the units of memory of the blocks that the pass reads of each layer, and of them those that may stay.
-func (k *backing) needs(pass []Extent) (need, stay []int) {
+func (k *backing) needs(pass []Growth) (need, stay []int) {
 	need, stay = make([]int, len(k.m.layers)), make([]int, len(k.m.layers))
 	var seen map[*block]bool
 	if len(pass) > 1 {
@@ -174,7 +174,7 @@ func (k *backing) needs(pass []Extent) (need, stay []int) {
 
 // again is how many of the blocks that the pass reads of a layer other sequences of the pass read too, and were counted with those
 // seen before; seen is nil where the pass has one sequence.
-func (e Extent) again(layer int, seen map[*block]bool) (n int) {
+func (e Growth) again(layer int, seen map[*block]bool) (n int) {
 	if seen == nil {
 		return 0
 	}
@@ -192,7 +192,7 @@ func (e Extent) again(layer int, seen map[*block]bool) (n int) {
 }
 
 // blocks is how many blocks of a layer the pass reads.
-func (e Extent) blocks(layer int) int {
+func (e Growth) blocks(layer int) int {
 	m := e.Seq.m
 	if m.heads(layer) == 0 {
 		return 0
@@ -221,7 +221,7 @@ func (m *Manager) sliding(layer int) int {
 
 // apart is the units of memory for what is not read layer by layer: blocks with room in every layer, and what is on its
 // way to the backing store while the next layer computes.
-func (k *backing) apart(pass []Extent) int {
+func (k *backing) apart(pass []Growth) int {
 	t, n, most := k.m.o.Layout.Tokens, 0, 0
 	for layer := range k.m.layers {
 		most = max(most, k.m.units(layer))
@@ -239,7 +239,7 @@ func (k *backing) apart(pass []Extent) int {
 }
 
 // beside is the units of memory that make room for what will be charged.
-func (k *backing) beside(pass []Extent) int {
+func (k *backing) beside(pass []Growth) int {
 	bytes := int64(0)
 	for _, e := range pass {
 		bytes += e.Beside + e.Seq.enc.growth(e.Rows, max(e.Tokens, e.Seq.longest()+e.Rows))
@@ -256,7 +256,7 @@ func (s *Sequence) longest() (n int) {
 }
 
 // unitsFree is how many units of memory the pass may have, what its sequences hold now included.
-func (k *backing) unitsFree(pass []Extent) int {
+func (k *backing) unitsFree(pass []Growth) int {
 	m := k.m
 	if m.o.BudgetBytes == 0 {
 		return 1 << 40 // no limit
@@ -279,10 +279,10 @@ func (k *backing) unitsFree(pass []Extent) int {
 }
 
 // clearOthers lets the blocks of sequences that are not in the pass leave memory, those too that are on their way.
-func (k *backing) clearOthers(pass []Extent) error {
+func (k *backing) clearOthers(pass []Growth) error {
 	var err error
 	for _, t := range k.sequences {
-		if !slices.ContainsFunc(pass, func(e Extent) bool { return e.Seq == t.s }) {
+		if !slices.ContainsFunc(pass, func(e Growth) bool { return e.Seq == t.s }) {
 			clear(t.quota)
 			err = errors.Join(err, t.s.releaseAll())
 		}

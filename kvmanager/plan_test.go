@@ -38,7 +38,7 @@ func steps(t fataler, o Options, s *Sequence, want *reference, next, n int) erro
 
 // onePass adds rows to every layer, on the way to a total, and reads them.
 func onePass(t fataler, o Options, s *Sequence, want *reference, next, rows, total int) error {
-	if err := s.m.Plan([]Extent{{Seq: s, Rows: rows, Tokens: total}}); err != nil {
+	if err := s.m.Plan([]Growth{{Seq: s, Rows: rows, Tokens: total}}); err != nil {
 		return err
 	}
 	low := func(layer int) int32 {
@@ -163,7 +163,7 @@ func TestAnnouncedMinimumSuffices(t *testing.T) {
 						t.Fatal(err)
 					}
 					s, want := m.NewSequence(), newReference(o)
-					err = m.Plan([]Extent{{Seq: s, Rows: min(c.chunk, c.tokens), Tokens: c.tokens, Beside: c.beside}})
+					err = m.Plan([]Growth{{Seq: s, Rows: min(c.chunk, c.tokens), Tokens: c.tokens, Beside: c.beside}})
 					if err == nil {
 						if err = m.Charge(c.beside); err != nil {
 							err = fmt.Errorf("%w: %w", errAccepted, err)
@@ -226,7 +226,7 @@ func TestRoomOnItsWay(t *testing.T) {
 			d.Change(func() {
 				d.Delay = func(bool, []offload.Record) time.Duration { return delay }
 			})
-			if err := m.Plan([]Extent{{Seq: a}}); err != nil {
+			if err := m.Plan([]Growth{{Seq: a}}); err != nil {
 				t.Fatal(err)
 			}
 			for layer := range o.Layers {

@@ -130,7 +130,7 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 		q.s.Free()
 		delete(s.seqs, name)
 	case "plan":
-		return s.m.Plan([]Extent{{Seq: q.s, Rows: number(t, d, "rows", 0), Tokens: number(t, d, "tokens", 0)}})
+		return s.m.Plan([]Growth{{Seq: q.s, Rows: number(t, d, "rows", 0), Tokens: number(t, d, "tokens", 0)}})
 	case "append":
 		for l := range s.o.Layers {
 			if layer >= 0 && l != layer {

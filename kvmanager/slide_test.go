@@ -119,7 +119,7 @@ func slides(t *testing.T, tiers bool, rng *rand.Rand) {
 			}
 		}
 		for _, y := range all {
-			if err := m.Plan([]Extent{{Seq: y.s}}); err != nil {
+			if err := m.Plan([]Growth{{Seq: y.s}}); err != nil {
 				t.Fatal(err)
 			}
 			for layer := range o.Layers {

@@ -26,7 +26,7 @@ type layerBlocks struct {
 	staying    []*block // they are to stay in memory as long as there is room
 	inactive   []*block // out of the list
 	from       int      // first block that the pass holds
-	mixed      bool     // blocks came and went in the middle: their numbers are not their places
+	reordered  bool     // blocks came and went in the middle: their numbers are not their places
 	prefetched bool     // held for the next pass or layer only: given up where room is short
 }
 
@@ -93,7 +93,7 @@ func (t *tiered) pagesFor(p *list, n int) int { return (p.tokens + n + t.tokens(
 
 // group is a number that no block of the layer has, in the list or inactive.
 func (lb *layerBlocks) group() int {
-	if !lb.mixed {
+	if !lb.reordered {
 		return len(lb.blocks)
 	}
 	n := int32(-1)
@@ -272,7 +272,7 @@ func (t *tiered) drop(layer, n, unit int) int {
 		t.s.m.note(t.k.release(b))
 	}
 	if n > 0 {
-		lb.blocks, lb.mixed, lb.from = slices.Delete(lb.blocks, 0, n), true, max(lb.from-n, 0)
+		lb.blocks, lb.reordered, lb.from = slices.Delete(lb.blocks, 0, n), true, max(lb.from-n, 0)
 	}
 	return n
 }
@@ -303,7 +303,7 @@ func (t *tiered) share(fork layerStore) error {
 	f := fork.(*tiered)
 	for layer := range t.layers {
 		lb := &t.layers[layer]
-		f.layers[layer].blocks, f.layers[layer].mixed = slices.Clone(lb.blocks), lb.mixed
+		f.layers[layer].blocks, f.layers[layer].reordered = slices.Clone(lb.blocks), lb.reordered
 		for _, b := range lb.blocks {
 			b.refs++
 		}
@@ -360,7 +360,7 @@ func (t *tiered) detach(layer int, first []int, n int) (detached, error) {
 		}
 	}
 	d := &detachedBlocks{of: t, layer: layer, blocks: slices.Clone(lb.blocks[a : a+n])}
-	lb.blocks, lb.mixed = slices.Delete(lb.blocks, a, a+n), true
+	lb.blocks, lb.reordered = slices.Delete(lb.blocks, a, a+n), true
 	lb.inactive = append(lb.inactive, d.blocks...)
 	var dirty []*block
 	for _, b := range d.blocks {
@@ -398,7 +398,7 @@ func (d *detachedBlocks) attach(i, j int, first []int) {
 	t, blocks := d.of, d.blocks[i:j]
 	lb := &t.layers[d.layer]
 	lb.inactive = slices.DeleteFunc(lb.inactive, func(b *block) bool { return slices.Contains(blocks, b) })
-	lb.blocks, lb.mixed = slices.Insert(lb.blocks, first[0], blocks...), true
+	lb.blocks, lb.reordered = slices.Insert(lb.blocks, first[0], blocks...), true
 	for g, at := range first {
 		p := t.main(d.layer, g)
 		for n, b := range blocks {

@@ -55,7 +55,7 @@ type noDeadline struct{ testing.TB }
 // walk reads every layer of a sequence as a pass does and looks at what it holds.
 func walk(t fataler, o Options, s *Sequence, want *reference, rng *rand.Rand, seen seenPages) {
 	t.Helper()
-	if err := s.m.Plan([]Extent{{Seq: s}}); err != nil {
+	if err := s.m.Plan([]Growth{{Seq: s}}); err != nil {
 		t.Fatalf("plan: %v", err)
 	}
 	for layer := range o.Layers {
@@ -76,7 +76,7 @@ func walk(t fataler, o Options, s *Sequence, want *reference, rng *rand.Rand, se
 // grow appends tokens as a pass does.
 func grow(t fataler, o Options, s *Sequence, want *reference, ids []int, next int) {
 	t.Helper()
-	if err := s.m.Plan([]Extent{{Seq: s, Rows: len(ids)}}); err != nil {
+	if err := s.m.Plan([]Growth{{Seq: s, Rows: len(ids)}}); err != nil {
 		t.Fatalf("plan: %v", err)
 	}
 	add(t, o, s, want, ids, next)
@@ -185,7 +185,7 @@ func TestTiersStream(t *testing.T) {
 			for i := range ids {
 				ids[i] = next + i
 			}
-			if err := m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}}); err != nil {
+			if err := m.Plan([]Growth{{Seq: s, Rows: 25, Tokens: 400}}); err != nil {
 				t.Fatal(err)
 			}
 			add(t, o, s, want, ids, next)
@@ -212,7 +212,7 @@ func TestTiersTooSmall(t *testing.T) {
 		o, _ := onTiers(t, shape(kvpage.F32, 0), 8)
 		m := open(t, o)
 		s := m.NewSequence()
-		if err := m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}}); !errors.Is(err, ErrBudget) {
+		if err := m.Plan([]Growth{{Seq: s, Rows: 25, Tokens: 400}}); !errors.Is(err, ErrBudget) {
 			t.Errorf("a layer of 25 blocks in 8: %v", err)
 		}
 		s.Free()
@@ -230,7 +230,7 @@ func TestTiersApart(t *testing.T) {
 			m := open(t, o)
 			s := m.NewSequence()
 			grow(t, o, s, newReference(o), []int{0, 1, 2, 3, 4}, 0)
-			got := m.backing.apart([]Extent{{Seq: s, Rows: 1}})
+			got := m.backing.apart([]Growth{{Seq: s, Rows: 1}})
 			if i == 0 {
 				want = got
 			}
@@ -266,7 +266,7 @@ func TestTiersFaults(t *testing.T) {
 			ids := make([]int, 25)
 			seen := 0
 			for next := 0; next < 400; next += 25 {
-				err := m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}})
+				err := m.Plan([]Growth{{Seq: s, Rows: 25, Tokens: 400}})
 				if err == nil {
 					add(t, o, s, want, ids, next)
 					for layer := 0; layer < len(o.Layers) && err == nil; layer++ {
@@ -324,7 +324,7 @@ func TestWritesThatFailAtOnce(t *testing.T) {
 					for i := range pos {
 						pos[i] = int32(next + i)
 					}
-					err = m.Plan([]Extent{{Seq: s, Rows: 25, Tokens: 400}})
+					err = m.Plan([]Growth{{Seq: s, Rows: 25, Tokens: 400}})
 					for layer := 0; layer < len(o.Layers) && err == nil; layer++ {
 						k, v := rows(o, layer, make([]int, 25))
 						err = s.Append(layer, k, v, pos)
@@ -356,7 +356,7 @@ func TestSameShareStays(t *testing.T) {
 		var stay [][]int
 		for pass := range 6 {
 			before := reads(d)
-			if err := m.Plan([]Extent{{Seq: s}}); err != nil {
+			if err := m.Plan([]Growth{{Seq: s}}); err != nil {
 				t.Fatal(err)
 			}
 			for layer := range o.Layers {

@@ -82,14 +82,14 @@ func (b Blocks) Gatherable(layer, i int) bool {
 	return x.home == b.t.home && x.move == nil
 }
 
-// Mixed reports whether blocks of a layer came and went in the middle: then the order of its tokens is not that of their records.
-func (b Blocks) Mixed(layer int) bool { return b.t.layers[layer].mixed }
+// Reordered reports whether blocks of a layer came and went in the middle: then the order of its tokens is not that of their records.
+func (b Blocks) Reordered(layer int) bool { return b.t.layers[layer].reordered }
 
 // Stored is the number under which the backing store has a token of a layer (group·Tokens + place), given by index; every block but
 // the last is full.
 func (b Blocks) Stored(layer int, index int32) int32 {
 	lb, t := &b.t.layers[layer], int32(b.t.tokens())
-	if !lb.mixed {
+	if !lb.reordered {
 		return index
 	}
 	return lb.blocks[index/t].group*t + index%t

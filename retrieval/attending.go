@@ -58,7 +58,7 @@ func OpenDrives(ctx context.Context, sockets []string, shape offload.AttendShape
 }
 
 // newAttending is the residency of a text whose policy the drives compute; nil for others.
-func newAttending(t *Text) *attending {
+func newAttending(t *Sequence) *attending {
 	p, ok := t.set.Selector.(policy.DriveAttention)
 	if t.f.o.Drives == nil || !ok {
 		return nil
@@ -67,20 +67,20 @@ func newAttending(t *Text) *attending {
 }
 
 // onDrives is the text's residency where drives attend; nil elsewhere.
-func (t *Text) onDrives() *attending {
+func (t *Sequence) onDrives() *attending {
 	a, _ := t.res.(*attending)
 	return a
 }
 
 // OnDrives reports whether drives attend to the text.
-func (t *Text) OnDrives() bool { return t.onDrives() != nil }
+func (t *Sequence) OnDrives() bool { return t.onDrives() != nil }
 
-// takes reports whether rows of a text are attended to by drives: all but those of a prompt that passes layer by layer.
-func (r *Rows) takes() *attending {
+// drives is what attends to the rows on drives, nil where the host does: all but those of a prompt that passes layer by layer.
+func (r *Rows) drives() *attending {
 	if r.Reading.byLayer() {
 		return nil
 	}
-	return r.Text.onDrives()
+	return r.Sequence.onDrives()
 }
 
 // start begins the text on the drives.
@@ -252,7 +252,7 @@ func (a *attending) free() error {
 func (p *Pass) FromDrives() []float32 {
 	var out []float32
 	for i := range p.Rows {
-		if a := p.Rows[i].takes(); a != nil {
+		if a := p.Rows[i].drives(); a != nil {
 			out = append(out, a.out...)
 		}
 	}
@@ -260,7 +260,7 @@ func (p *Pass) FromDrives() []float32 {
 }
 
 // Held is how many tokens the text has of a layer and KV head, wherever they lie.
-func (t *Text) Held(layer, kvHead int) int {
+func (t *Sequence) Held(layer, kvHead int) int {
 	if t.OnDrives() {
 		return int(t.read)
 	}
@@ -268,7 +268,7 @@ func (t *Text) Held(layer, kvHead int) int {
 }
 
 // Positions are those that a layer and KV head hold, wherever they lie.
-func (t *Text) Positions(layer, kvHead int) []int32 {
+func (t *Sequence) Positions(layer, kvHead int) []int32 {
 	if !t.OnDrives() {
 		return t.seq.PositionList(layer, kvHead)
 	}

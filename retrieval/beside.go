@@ -11,7 +11,7 @@ import (
 const firstSteps = 64
 
 // tokensAfter is how many tokens a layer has at most when what a pass is part of is done: a step, or a prompt and its first steps.
-func (t *Text) tokensAfter(x *kvmanager.Extent) int {
+func (t *Sequence) tokensAfter(x *kvmanager.Growth) int {
 	if x.Tokens > 0 {
 		return max(x.Tokens, int(t.read)+x.Rows) + firstSteps
 	}
@@ -41,7 +41,7 @@ func (s *selector) beside(n int) int64 {
 // beside is the bytes that a pass, or the prompt that it is part of with its first steps, charges beside pages: the index, the
 // token cache's staging, tables, and what a step fetches and lays out. Slots are not in it: they give way. Nor is what a step
 // takes in place of the layer that a prompt reads whole.
-func (c *cached) beside(x *kvmanager.Extent) (n int64) {
+func (c *cached) beside(x *kvmanager.Growth) (n int64) {
 	blocks, err := c.t.seq.Blocks()
 	if err != nil {
 		return 0 // openCache says so
@@ -63,7 +63,7 @@ func (c *cached) beside(x *kvmanager.Extent) (n int64) {
 
 // waiting is the bytes of a prompt's hidden rows that leave on the way and are kept, at most: whoever keeps them charges them.
 func (r *Rows) waiting() int64 {
-	t := r.Text
+	t := r.Sequence
 	if !r.Reading.byLayer() || !t.set.Follows() {
 		return 0
 	}

@@ -52,7 +52,7 @@ func (c *cached) stagingFor(n int) int64 {
 		bytes = min(bytes, layer*int64(read)/int64(n)*8/7) // an eighth is for whole groups
 	}
 	if b := f.o.BudgetBytes; b > 0 {
-		x := kvmanager.Extent{Tokens: n}
+		x := kvmanager.Growth{Tokens: n}
 		spare := b - (f.o.KV.Stats().InUseBytes - f.rows) - layer - c.beside(&x)
 		bytes = min(bytes, b/32, max(spare/4, 0))
 	}

@@ -34,7 +34,7 @@ type cachedLayer struct {
 }
 
 // cacheable reports whether a policy's selections can be read from a token cache.
-func (t *Text) cacheable() bool {
+func (t *Sequence) cacheable() bool {
 	n := &t.obs.needs
 	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil && !t.cachesPruned() || quantised(t.f.o.KV.Format()) {
 		return false
@@ -49,7 +49,7 @@ func (t *Text) cacheable() bool {
 	return true
 }
 
-func newCached(t *Text, hostScores bool) *cached {
+func newCached(t *Sequence, hostScores bool) *cached {
 	c := &cached{streamed: streamed{resident{t}}, layers: make([]cachedLayer, len(t.f.o.Shape.Layers)), scratch: make([]tokencache.Scratch, t.f.o.Threads)}
 	for layer := range c.layers {
 		c.layers[layer].selects = t.Acts(layer)
@@ -61,8 +61,8 @@ func newCached(t *Text, hostScores bool) *cached {
 
 func (c *cached) settling() *driveScoring { return c.drive }
 
-// extent says which layers a pass leaves to the token cache.
-func (c *cached) extent(x kvmanager.Extent) kvmanager.Extent {
+// growth says which layers a pass leaves to the token cache.
+func (c *cached) growth(x kvmanager.Growth) kvmanager.Growth {
 	decode := c.cache != nil && x.Tokens == 0
 	x.Cached = make([]bool, len(c.layers))
 	for layer, l := range c.layers {
@@ -202,9 +202,9 @@ func (c *cached) fetch(layer int) error {
 	return c.cache.Begin(layer, l.kept, sel.ranks)
 }
 
-// arrived reports whether what was picked of a layer is in host memory.
-func (c *cached) arrived(layer int) bool {
-	return !c.serves(layer) || c.layers[layer].whole || !c.drive.asking(layer) && c.cache.Arrived(layer)
+// ready reports whether what was picked of a layer is in host memory.
+func (c *cached) ready(layer int) bool {
+	return !c.serves(layer) || c.layers[layer].whole || !c.drive.asking(layer) && c.cache.Ready(layer)
 }
 
 // finish plans the views of a layer's selection, the newest token in them: tiles of them are to be laid out before they are read.

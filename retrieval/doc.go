@@ -1,11 +1,11 @@
 // Package retrieval decides what a pass reads of the KV cache, and from where. It stands between the cache (kvmanager) and
 // whoever runs layers: the engine with a model, or a simulator with a clock and no model at all.
 //
-// What it owns, for each text (Text): the KV sequence; what the policy has asked to see of it (observer: queries, attention
+// What it owns, for each text (Sequence): the KV sequence; what the policy has asked to see of it (observer: queries, attention
 // column sums, statistics of queries); what a decode step reads (selector: the policy's choice, from an index of the keys);
 // where the tokens lie (residency: all in host memory, streamed layer by layer, or hot single tokens in a token cache with
 // the rest on the backing store); and, where the backing store is a drive that scores keys, the drive's part: score requests,
-// migration between hot and cold, the balance of host and drive (HillInfer). What all texts share is the Floor.
+// migration between hot and cold, the balance of host and drive (HillInfer). What all texts of an engine share is in Shared.
 //
 // What it never does: compute a layer, sample a token, know a model's weights. Guessed queries come in through a function
 // (Guesser).
@@ -23,7 +23,7 @@
 // Where blocks of a prompt come and go under the attention of a layer (policy.BlockSwapper), BeginSwap and Swapping.Layer bring the
 // index, the token cache and the drive's part of the layers behind it in line; the next layer is then chosen in Select.
 //
-// Floor.Begin plans the memory of the passes of a step, Pass.End and Pass.Undo close one.
+// Shared.Begin plans the memory of the passes of a step, Pass.End and Pass.Undo close one.
 //
 // A layer that reads an earlier layer's KV calls Select, Fetch and Attended alone: it reads what its owner chose, and the owner's
 // tokens leave, or are let go of, behind the last reader. Layers without KV are not called at all; Prepare goes to the next with some.
@@ -38,6 +38,6 @@
 //  3. A text's rows depend on no other text of a pass.
 //  4. An error of one text is that text's (Rows.Err); the others go on.
 //
-// Concurrency: one goroutine drives a Floor and its texts. Between Overlap and the next Append a goroutine of this package
+// Concurrency: one goroutine drives a Shared and its texts. Between Overlap and the next Append a goroutine of this package
 // takes answers of the drive; nothing else may touch the texts of that pass meanwhile.
 package retrieval

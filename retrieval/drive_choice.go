@@ -107,8 +107,8 @@ func (c *cached) holdsIndex(n int) bool {
 	layer := f.mostBytes(n)
 	need := c.t.sel.beside(n) + layer + int64(f.o.Shape.Layers.Keepers()+8)*int64(f.o.KV.BlockBytes()) + int64(read*f.kvBytesPerToken()) + f.o.BudgetBytes/32
 	share := (f.o.BudgetBytes - f.charged) / int64(f.caches+1)
-	if f.o.Texts > f.caches+1 { // the first to come leave the others theirs
-		share = f.o.BudgetBytes / int64(f.o.Texts)
+	if f.o.Sequences > f.caches+1 { // the first to come leave the others theirs
+		share = f.o.BudgetBytes / int64(f.o.Sequences)
 	}
 	return need <= share
 }

@@ -8,13 +8,13 @@ type recordOrder struct {
 }
 
 // of looks at the blocks of a layer that hold its first tokens.
-func (o *recordOrder) of(t *Text, layer, tokens int) error {
+func (o *recordOrder) of(t *Sequence, layer, tokens int) error {
 	blocks, err := t.seq.Blocks()
 	if err != nil {
 		return err
 	}
 	o.tokens, o.blocks = int32(t.f.blockTokens()), o.blocks[:0]
-	if !blocks.Mixed(layer) {
+	if !blocks.Reordered(layer) {
 		return nil
 	}
 	for i := int32(0); i*o.tokens < int32(tokens); i++ {

@@ -13,10 +13,10 @@ import (
 // of promoted tokens are gathered from the drive in every layer, and the drive is told what it need not score any more, or
 // has to score again. The host takes over a token only once it has its keys, and gives one up only once the drive knows.
 type migration struct {
-	want map[int32]bool // by token, what the policy decided last: true = hot
-	next int            // tokens from here on were never in took
-	took []int32        // tokens that the host has taken over and the drive does not know of
-	run  *migrationRound
+	want   map[int32]bool // by token, what the policy decided last: true = hot
+	next   int            // tokens from here on were never in untold
+	untold []int32        // tokens that the host has taken over and the drive does not know of
+	run    *migrationRound
 }
 
 // migrationRound is one round under way.
@@ -67,7 +67,7 @@ func (h *driveScoring) moved(x *migrationRound) {
 	for _, i := range x.promote {
 		h.hot.hold(int(i))
 	}
-	h.moving.took = append(h.moving.took, x.promote...)
+	h.moving.untold = append(h.moving.untold, x.promote...)
 	for at, layer := range x.layers {
 		shape := h.c.t.f.o.Record
 		h.c.t.sel.layers[layer].index.PutRecords(x.promote, x.data[at], shape.PageOf(layer), shape.HeadBytes(layer))
@@ -91,14 +91,14 @@ func (h *driveScoring) move(n int) {
 		delete(h.moving.want, i)
 	}
 	for ; h.moving.next < complete; h.moving.next++ {
-		h.moving.took = append(h.moving.took, int32(h.moving.next))
+		h.moving.untold = append(h.moving.untold, int32(h.moving.next))
 	}
-	for _, i := range h.moving.took {
+	for _, i := range h.moving.untold {
 		if h.hot.Slot(int(i)) >= 0 && !slices.Contains(x.demote, i) {
 			x.fresh = append(x.fresh, i)
 		}
 	}
-	h.moving.took = h.moving.took[:0]
+	h.moving.untold = h.moving.untold[:0]
 	if len(x.promote)+len(x.demote)+len(x.fresh) == 0 {
 		return
 	}

@@ -34,7 +34,7 @@ type scoreRequest struct {
 	part   []float32
 }
 
-// ask readies a layer's query for the drive and for the host; Floor.askAll broadcasts it.
+// ask readies a layer's query for the drive and for the host; Shared.askAll broadcasts it.
 func (h *driveScoring) ask(layer int, q []float32) error {
 	t, hl := h.c.t, &h.layers[layer]
 	l := t.Layer(layer, 1)
@@ -66,7 +66,7 @@ type asking struct {
 }
 
 // askAll broadcasts the questions at hand, those to the drive in one message: it begins, and the host scores its part meanwhile.
-func (f *Floor) askAll() {
+func (f *Shared) askAll() {
 	if len(f.asking) == 0 {
 		return
 	}
@@ -96,13 +96,13 @@ func (f *Floor) askAll() {
 
 // send has the drive answer questions, several in one message where it takes that. The message is cancelled when nobody wants an answer of
 // it any more.
-func (f *Floor) send(list []csdshim.Question, asked []*scoreRequest) {
-	many, takes := f.drive.(offload.ManyScorer)
+func (f *Shared) send(list []csdshim.Question, asked []*scoreRequest) {
+	many, batches := f.drive.(offload.ManyScorer)
 	if len(list) == 0 {
 		return
 	}
 	f.use.Questions += int64(len(list))
-	if takes && len(list) > 1 {
+	if batches && len(list) > 1 {
 		ctx, cancel := context.WithCancel(context.Background())
 		wanted, sent := atomic.Int64{}, &driveMessage{}
 		wanted.Store(int64(len(list)))
@@ -243,7 +243,7 @@ func (h *driveScoring) await(a *scoreRequest) error {
 }
 
 // abandon ends a layer's question, whose outcome nobody wants.
-func (l *driveLayer) abandon(f *Floor) {
+func (l *driveLayer) abandon(f *Shared) {
 	if l.open && l.request.done != nil {
 		l.request.cancel()
 		f.await(l.request.done)

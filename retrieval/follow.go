@@ -10,14 +10,14 @@ import (
 // (policy.BlockSwapper): a token keeps its position, and loses its number in the layer.
 
 // swaps reports whether the policy chooses blocks by a layer's keys after a decode step's attention; who asks it releases the
-// layer (Text.Release).
-func (t *Text) swaps(layer int) bool {
+// layer (Sequence.Release).
+func (t *Sequence) swaps(layer int) bool {
 	return t.set.Swapper != nil && t.set.Follows() && t.Prunes(layer)
 }
 
 // afterSwaps reports whether blocks of a layer may come and go under the attention of the layer before: what it reads is chosen in
 // its turn, not ahead.
-func (t *Text) afterSwaps(layer int) bool {
+func (t *Sequence) afterSwaps(layer int) bool {
 	if t.set.Swapper == nil || !t.set.Follows() {
 		return false
 	}
@@ -25,13 +25,13 @@ func (t *Text) afterSwaps(layer int) bool {
 }
 
 // indexFollows reports whether the index follows tokens that leave and come back, where it is built again for other sketches.
-func (t *Text) indexFollows() bool {
+func (t *Sequence) indexFollows() bool {
 	return t.set.Swapper != nil && t.set.Follows() && keyindex.FollowsTokens(t.obs.needs.Sketch)
 }
 
 // cachesPruned reports whether a token cache can follow what the policy prunes: single tokens of a policy that places them, one
 // selection for all KV heads, and an index that follows them, or blocks that never come back.
-func (t *Text) cachesPruned() bool {
+func (t *Sequence) cachesPruned() bool {
 	n := &t.obs.needs
 	if t.set.Stepper != nil || t.set.Placer == nil || !n.TokenGranularity || !n.SharedAcrossHeads {
 		return false
@@ -41,13 +41,13 @@ func (t *Text) cachesPruned() bool {
 
 // Swapping is a swap of blocks of some layers, from before the first change to after the last: the positions that were there.
 type Swapping struct {
-	t     *Text
+	t     *Sequence
 	first int
 	was   [][]int32 // by layer from first on
 }
 
 // BeginSwap notes what layers first to last show.
-func (t *Text) BeginSwap(first, last int) *Swapping {
+func (t *Sequence) BeginSwap(first, last int) *Swapping {
 	x := &Swapping{t: t, first: first}
 	for layer := first; layer <= last; layer++ {
 		x.was = append(x.was, slices.Clone(t.seq.PositionList(layer, 0)))
@@ -109,7 +109,7 @@ func (x *Swapping) Layer(layer int, fresh []int32) error {
 }
 
 // ShowFresh brings into memory what a policy has not seen yet of a layer whose blocks it chooses: what was computed since it chose last.
-func (t *Text) ShowFresh(layer int) error {
+func (t *Sequence) ShowFresh(layer int) error {
 	c, ok := t.res.(*cached)
 	if !ok || c.cache == nil || c.fresh[layer] < 0 {
 		return nil

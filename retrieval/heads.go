@@ -25,13 +25,13 @@ type headChoice struct {
 	layer    policy.Layer
 	reader   rowReader
 	picks    policy.Selection
-	waits    atomic.Int32 // scan tasks that must be done before it decides: its index, and leave where there is such a task
+	waits    atomic.Int32 // scan tasks that must be done before it decides: its index, and its decision where that is a task
 }
 
-// scanTask is one chunk of a KV head's index, or leave to decide.
+// scanTask is one chunk of a KV head's index, or the head's decision.
 type scanTask struct{ head, chunk int }
 
-const leave = -1
+const decide = -1
 
 func (h *headSelector) init(s *selector, spec *policy.Spec) error {
 	h.s, h.selectHead, h.scanHead = s, h.selectOne, h.scanOne
@@ -103,7 +103,7 @@ func (h *headSelector) unite(layer int) {
 }
 
 // scanTasks lists the chunks to scan before the heads decide; none where a head does not ask for a scan. To decide is one thread's
-// work, so a head gets leave to do so only once as many heads as there are threads are scanned, itself among them: else the last
+// work, so a head's decision is listed only once as many heads as there are threads are scanned, itself among them: else the last
 // would decide alone, and other threads look on.
 func (h *headSelector) scanTasks(threads int) int {
 	h.scans = h.scans[:0]
@@ -117,12 +117,12 @@ func (h *headSelector) scanTasks(threads int) int {
 			h.scans = append(h.scans, scanTask{g, chunk})
 		}
 		if g >= threads-1 {
-			h.scans = append(h.scans, scanTask{g - threads + 1, leave})
+			h.scans = append(h.scans, scanTask{g - threads + 1, decide})
 		}
 		c.waits.Store(2)
 	}
 	for g := max(0, len(h.heads)-threads+1); g < len(h.heads); g++ {
-		h.scans = append(h.scans, scanTask{g, leave})
+		h.scans = append(h.scans, scanTask{g, decide})
 	}
 	return len(h.scans)
 }
@@ -130,7 +130,7 @@ func (h *headSelector) scanTasks(threads int) int {
 // scanOne runs a task; whoever does the last that a head waits for decides for it.
 func (h *headSelector) scanOne(worker, i int) {
 	t := h.scans[i]
-	if done := t.chunk == leave || h.on.index.Head(t.head).Chunk(t.chunk); done && h.each[t.head].waits.Add(-1) == 0 {
+	if done := t.chunk == decide || h.on.index.Head(t.head).Chunk(t.chunk); done && h.each[t.head].waits.Add(-1) == 0 {
 		h.selectOne(worker, t.head)
 	}
 }

@@ -31,14 +31,14 @@ func (x *indexing) init(s *selector) {
 }
 
 // Indexes reports whether rows of a text are read as the model's indexer chooses in a layer: their index queries are wanted then (Pass.Index).
-func (t *Text) Indexes(layer int) bool {
+func (t *Sequence) Indexes(layer int) bool {
 	return t.sel != nil && t.sel.indexing.rows != nil && t.Acts(layer) && t.f.o.Shape.kv(layer).Index > 0
 }
 
 // Indexes is that of any text of the pass.
 func (p *Pass) Indexes(layer int) bool {
 	for i := range p.Rows {
-		if p.Rows[i].Text.Indexes(layer) {
+		if p.Rows[i].Sequence.Indexes(layer) {
 			return true
 		}
 	}
@@ -57,7 +57,7 @@ func (p *Pass) Index(x []float32) {
 
 // indexQuery is that of a row of those that are left, counted from the end of those projected.
 func (r *Rows) indexQuery(i int) []float32 {
-	x := r.Text.f.o.Shape.Index
+	x := r.Sequence.f.o.Shape.Index
 	width := x.Heads * (x.Dim + 1)
 	at := len(r.index) - (len(r.Pos)-i)*width
 	return r.index[at : at+width]
@@ -115,7 +115,7 @@ func (x *indexing) maskRow(index *keyindex.Index, r *Rows, i int, w *indexScratc
 }
 
 // MaskedPairs is how many pairs of rows and keys of a head the last mask of a text has.
-func (t *Text) MaskedPairs() (pairs int) {
+func (t *Sequence) MaskedPairs() (pairs int) {
 	for _, n := range t.sel.indexing.pairs {
 		pairs += n
 	}

@@ -18,7 +18,7 @@ type verdict struct {
 // EndPrompt has the policy decide what stays of a layer that the whole prompt has passed, and prepares what decode steps
 // need: the index, and the token cache. rows are those of the prompt that the text does not count as read yet. Keys that several layers
 // read are decided on behind the last of them, by what was seen where they are kept: until then all of them read all.
-func (t *Text) EndPrompt(layer, rows int) error {
+func (t *Sequence) EndPrompt(layer, rows int) error {
 	if a := t.onDrives(); a != nil {
 		return a.prompted(layer, rows)
 	}
@@ -63,7 +63,7 @@ func (t *Text) EndPrompt(layer, rows int) error {
 
 // ends is the layer whose keys and values no layer behind one reads any more in a pass, of those that this one reads; -1 = a later one
 // reads them, or it reads none.
-func (t *Text) ends(layer int) int {
+func (t *Sequence) ends(layer int) int {
 	layers := t.f.o.Shape.Layers
 	owner := layers.Owner(layer)
 	if owner < 0 || layers.LastReader(owner) != layer {
@@ -73,7 +73,7 @@ func (t *Text) ends(layer int) int {
 }
 
 // closeGaps moves the tokens of each KV head of a layer to the positions before end, in their order.
-func (t *Text) closeGaps(layer, end int) error {
+func (t *Sequence) closeGaps(layer, end int) error {
 	rope, dim := t.f.rope(layer, t.long), t.f.o.Shape.kv(layer).KeyDim
 	for g := range t.f.o.Shape.kv(layer).Heads {
 		old := t.seq.PositionList(layer, g)
@@ -96,7 +96,7 @@ func (t *Text) closeGaps(layer, end int) error {
 }
 
 // zeroChannels has the policy choose channels of a layer's keys, as far as these stay, and sets them to 0.
-func (t *Text) zeroChannels(layer, rows int) error {
+func (t *Sequence) zeroChannels(layer, rows int) error {
 	if t.set.Channels == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (t *Text) zeroChannels(layer, rows int) error {
 }
 
 // endStep has a dropping policy decide after a layer's attention, at the steps that it acts at.
-func (t *Text) endStep(layer int) error {
+func (t *Sequence) endStep(layer int) error {
 	o := &t.obs
 	if layer = t.ends(layer); layer < 0 || t.set.Dropper == nil || !t.Acts(layer) || o.scheduler != nil && !o.scheduler.Due(int(t.read)+1, o.prompt) {
 		return nil
@@ -142,7 +142,7 @@ func (t *Text) endStep(layer int) error {
 }
 
 // weighed is Layer with what takes the model's weights, where the policy asks for it.
-func (t *Text) weighed(layer, rows int) (*policy.Layer, error) {
+func (t *Sequence) weighed(layer, rows int) (*policy.Layer, error) {
 	l, shape := t.Layer(layer, rows), &t.f.o.Shape
 	if !t.obs.needs.OutputNorms {
 		return l, nil
@@ -164,7 +164,7 @@ func (t *Text) weighed(layer, rows int) (*policy.Layer, error) {
 }
 
 // keepPicks keeps what was picked in every head.
-func (t *Text) keepPicks(layer int, picks *policy.Selection) error {
+func (t *Sequence) keepPicks(layer int, picks *policy.Selection) error {
 	if picks.All {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (t *Text) keepPicks(layer int, picks *policy.Selection) error {
 }
 
 // dropPicks keeps everything but what was picked.
-func (t *Text) dropPicks(layer int, picks *policy.Selection) error {
+func (t *Sequence) dropPicks(layer int, picks *policy.Selection) error {
 	if picks.All {
 		return fmt.Errorf("retrieval: policy %s drops every token: %w", t.set, kvmanager.ErrPlan)
 	}
@@ -207,8 +207,8 @@ func (t *Text) dropPicks(layer int, picks *policy.Selection) error {
 }
 
 // EndReread is EndPrompt of a layer of a prompt that has been read, and whose policy had a second look at it (policy.Reconstructor).
-// Floor.Begin has planned for the text.
-func (t *Text) EndReread(layer int) error {
+// Shared.Begin has planned for the text.
+func (t *Sequence) EndReread(layer int) error {
 	owner := t.ends(layer)
 	if owner < 0 {
 		return nil

@@ -42,9 +42,9 @@ func (v *valueMeans) follow(layer, g int, view *attention.View) {
 	m.tokens = n
 }
 
-// mix makes a step's attention output [Heads·ValueDim] of a layer a·out + (1-a)·mean of all values, where the policy gave
+// add makes a step's attention output [Heads·ValueDim] of a layer a·out + (1-a)·mean of all values, where the policy gave
 // shares a.
-func (v *valueMeans) mix(layer int, share, out []float32) {
+func (v *valueMeans) add(layer int, share, out []float32) {
 	dv, group := v.shape.kv(layer).ValueDim, v.shape.Layers.Group(layer)
 	for h, a := range share {
 		m := &v.layers[layer][h/group]

@@ -28,7 +28,7 @@ func (r Reading) byLayer() bool { return r >= Block }
 
 // observer keeps what the policy has asked to see of one text, layer by layer, and shows it to the policy.
 type observer struct {
-	t         *Text
+	t         *Sequence
 	needs     policy.Needs
 	layers    []observed
 	view      policy.Layer // refilled for each question
@@ -51,7 +51,7 @@ type observed struct {
 	rowStats *policy.QueryStats
 }
 
-func (o *observer) init(t *Text) {
+func (o *observer) init(t *Sequence) {
 	*o = observer{t: t, needs: t.set.Needs(), layers: make([]observed, len(t.f.o.Shape.Layers))}
 	if t.set.Stepper != nil && !t.set.Follows() && t.set.Dropper == nil {
 		o.needs.StepSums = 0
@@ -66,10 +66,10 @@ func (o *observer) window(layer int) int {
 
 // Acts reports whether policies act on a layer: those with a sliding window, that share the keys of another, or that keep none are left
 // alone.
-func (t *Text) Acts(layer int) bool { return t.f.o.Shape.Acts(layer) }
+func (t *Sequence) Acts(layer int) bool { return t.f.o.Shape.Acts(layer) }
 
 // ChunkRows is how many of the left rows of a prompt the next pass takes, size at most: the policy sees the last rows in one.
-func (t *Text) ChunkRows(left, size int) int {
+func (t *Sequence) ChunkRows(left, size int) int {
 	last := max(1, t.obs.needs.PromptSums)
 	if left <= max(last, size) {
 		return left
@@ -97,7 +97,7 @@ func (o *observer) wantsSums(reading Reading, n int) bool {
 }
 
 // Observe keeps what the policy has asked for of a layer's queries q [rows, Heads·KeyDim] at positions pos.
-func (t *Text) Observe(layer int, q []float32, pos []int32) {
+func (t *Sequence) Observe(layer int, q []float32, pos []int32) {
 	if t.Acts(layer) {
 		t.obs.queries(layer, q, len(pos))
 		t.ObserveStats(layer, q, pos)
@@ -137,7 +137,7 @@ func (o *observer) width(layer int) int { return o.t.f.o.Shape.queryWidth(layer)
 
 // KeepQueries replaces what is kept of a layer's queries by rows that the caller holds; nil = the newest that the policy has
 // asked for, of those that it holds now.
-func (t *Text) KeepQueries(layer int, q []float32, rows int) {
+func (t *Sequence) KeepQueries(layer int, q []float32, rows int) {
 	l, width := &t.obs.layers[layer], t.obs.width(layer)
 	if q != nil {
 		l.queries, l.rows = q, rows
@@ -153,7 +153,7 @@ func (t *Text) KeepQueries(layer int, q []float32, rows int) {
 const statRows = 64
 
 // ObserveStats adds the queries, rotated back, to their mean and covariance, where the policy has asked for these.
-func (t *Text) ObserveStats(layer int, q []float32, pos []int32) {
+func (t *Sequence) ObserveStats(layer int, q []float32, pos []int32) {
 	o := &t.obs
 	if !o.needs.QueryStats {
 		return
@@ -184,7 +184,7 @@ func (t *Text) ObserveStats(layer int, q []float32, pos []int32) {
 
 // Sums is where attention adds up its column sums for a pass of rows of a layer; nil where the policy does not ask. n is the
 // number of tokens that the pass brings the text to.
-func (t *Text) Sums(layer, rows, n int, reading Reading) *attention.ColumnSums {
+func (t *Sequence) Sums(layer, rows, n int, reading Reading) *attention.ColumnSums {
 	o := &t.obs
 	if !t.Acts(layer) || !o.wantsSums(reading, n) {
 		return nil
@@ -253,7 +253,7 @@ func (o *observer) forget(layer int) {
 }
 
 // Layer shows the policy a layer of the text to which a pass of rows adds; it holds until the next call.
-func (t *Text) Layer(layer, rows int) *policy.Layer {
+func (t *Sequence) Layer(layer, rows int) *policy.Layer {
 	o, shape, l := &t.obs, &t.f.o.Shape, &t.obs.layers[layer]
 	kv, score := shape.kv(layer), shape.Scores[layer]
 	o.pos = o.pos[:0]
@@ -269,7 +269,7 @@ func (t *Text) Layer(layer, rows int) *policy.Layer {
 
 // Keys are those of a layer's tokens, all KV heads of a token side by side [tokens, KVHeads·KeyDim], where the layer is in host memory:
 // as many tokens as all heads have.
-func (t *Text) Keys(layer int) []float32 {
+func (t *Sequence) Keys(layer int) []float32 {
 	l := t.Layer(layer, 0)
 	n := l.Tokens(0)
 	for g := range l.KVHeads {
@@ -286,7 +286,7 @@ func (t *Text) Keys(layer int) []float32 {
 }
 
 // SetPrompt says how long the prompt is that is about to be read layer by layer.
-func (t *Text) SetPrompt(tokens int) { t.obs.prompt = tokens }
+func (t *Sequence) SetPrompt(tokens int) { t.obs.prompt = tokens }
 
 // rowReader gives policies float32 rows of cached keys and values.
 type rowReader struct {

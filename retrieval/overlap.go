@@ -23,7 +23,7 @@ func (p *Pass) Overlap(layer int) {
 	}
 	waiting := false
 	for i := range p.Rows {
-		d := p.Rows[i].Text.res.settling()
+		d := p.Rows[i].Sequence.res.settling()
 		switch {
 		case p.Rows[i].Err != nil || !d.asking(layer):
 		case !d.answered(layer):
@@ -47,7 +47,7 @@ func (o *overlap) run(p *Pass, layer int) {
 	defer close(o.done)
 	o.err = guard.Run(func() error {
 		for i := range p.Rows {
-			d := p.Rows[i].Text.res.settling()
+			d := p.Rows[i].Sequence.res.settling()
 			if p.Rows[i].Err != nil || !d.asking(layer) {
 				continue
 			}
@@ -62,7 +62,7 @@ func (o *overlap) run(p *Pass, layer int) {
 }
 
 // join ends what start has begun: an answer that is being taken is, those that have not come are not waited for.
-func (o *overlap) join(f *Floor) error {
+func (o *overlap) join(f *Shared) error {
 	if o.done == nil {
 		return nil
 	}

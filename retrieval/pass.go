@@ -10,19 +10,19 @@ import (
 
 // Rows are one text's rows in a pass.
 type Rows struct {
-	Text    *Text
-	Reading Reading
-	New     int       // tokens that the pass adds to the text
-	Pos     []int32   // [n] positions, ascending: of the New tokens, or of the last of them where no more go on
-	Len     int       // tokens that the text has once its prompt is read
-	index   []float32 // index queries of the rows that were projected, of the layer in progress (Pass.Index)
-	Err     error     // the text cannot go on: its rows are left out of what follows
+	Sequence *Sequence
+	Reading  Reading
+	New      int       // tokens that the pass adds to the text
+	Pos      []int32   // [n] positions, ascending: of the New tokens, or of the last of them where no more go on
+	Len      int       // tokens that the text has once its prompt is read
+	index    []float32 // index queries of the rows that were projected, of the layer in progress (Pass.Index)
+	Err      error     // the text cannot go on: its rows are left out of what follows
 }
 
 // Pass is rows of any texts that go through the layers together. The zero value with Open is empty; it may be used again.
 type Pass struct {
 	Rows []Rows
-	f    *Floor
+	f    *Shared
 	seqs []attention.Seq
 	job  appendJob
 	all  together
@@ -40,8 +40,8 @@ type appendJob struct {
 // algorithms.md 5.3), for all rows of the pass.
 type Guesser func(layer int) ([]float32, error)
 
-// Open empties the pass for texts of a floor.
-func (p *Pass) Open(f *Floor) {
+// Open empties the pass for texts that share f.
+func (p *Pass) Open(f *Shared) {
 	p.f, p.Rows = f, p.Rows[:0]
 	if p.job.run == nil {
 		p.job.run = p.appendOne
@@ -62,17 +62,17 @@ func (p *Pass) Failed() bool {
 // Asks reports whether a policy looks at what the rows ask and read.
 func (p *Pass) Asks() bool {
 	for i := range p.Rows {
-		if t := p.Rows[i].Text; !t.Plain() || len(t.watchers) > 0 {
+		if t := p.Rows[i].Sequence; !t.Plain() || len(t.watchers) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// Mixes reports whether Attended may change the attention output.
-func (p *Pass) Mixes() bool {
+// ChangesOutput reports whether Attended may change the attention output.
+func (p *Pass) ChangesOutput() bool {
 	for i := range p.Rows {
-		if t := p.Rows[i].Text; t.sel != nil && (t.sel.means.layers != nil || t.obs.needs.Estimates) && p.Rows[i].Reading == Step {
+		if t := p.Rows[i].Sequence; t.sel != nil && (t.sel.means.layers != nil || t.obs.needs.Estimates) && p.Rows[i].Reading == Step {
 			return true
 		}
 	}
@@ -102,8 +102,8 @@ func (p *Pass) Append(layer int, k, v []float32) error {
 	for i := range p.Rows {
 		j.first = append(j.first, row)
 		row += len(p.Rows[i].Pos)
-		if apart && p.Rows[i].takes() == nil {
-			ok, err := p.Rows[i].Text.seq.Reserve(layer, len(p.Rows[i].Pos))
+		if apart && p.Rows[i].drives() == nil {
+			ok, err := p.Rows[i].Sequence.seq.Reserve(layer, len(p.Rows[i].Pos))
 			p.fail(i, err)
 			apart = apart && ok
 		}
@@ -130,15 +130,15 @@ func (p *Pass) appendOne(_, i int) {
 	if !kv.ValueInKey {
 		v = v[lo*vw : hi*vw]
 	}
-	if a := r.takes(); a != nil {
+	if a := r.drives(); a != nil {
 		p.fail(i, a.append(k, v))
 		return
 	}
 	if r.Reading == Late {
-		p.fail(i, r.Text.seq.Insert(j.layer, k, v, r.Pos))
+		p.fail(i, r.Sequence.seq.Insert(j.layer, k, v, r.Pos))
 		return
 	}
-	p.fail(i, r.Text.seq.Append(j.layer, k, v, r.Pos))
+	p.fail(i, r.Sequence.seq.Append(j.layer, k, v, r.Pos))
 }
 
 // Join ends what Overlap has begun, where nothing is appended next.
@@ -150,15 +150,15 @@ func (p *Pass) Observe(layer int, q []float32) {
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		n := len(r.Pos)
-		if r.Err == nil && r.Reading != Late && (r.Reading.Prompt() || r.Text.set.Dropper != nil || r.Text.follows(layer)) {
-			r.Text.Observe(layer, q[row*width:(row+n)*width], r.Pos)
+		if r.Err == nil && r.Reading != Late && (r.Reading.Prompt() || r.Sequence.set.Dropper != nil || r.Sequence.follows(layer)) {
+			r.Sequence.Observe(layer, q[row*width:(row+n)*width], r.Pos)
 		}
 		row += n
 	}
 }
 
 // follows reports whether a pruning layer's active blocks are followed while decoding, with the newest queries.
-func (t *Text) follows(layer int) bool {
+func (t *Sequence) follows(layer int) bool {
 	if t.set.Swapper == nil || !t.set.Follows() {
 		return false
 	}
@@ -187,10 +187,10 @@ func (p *Pass) Select(layer int, q []float32) {
 }
 
 func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) error {
-	if a := r.takes(); a != nil {
+	if a := r.drives(); a != nil {
 		return a.selectOnDrives(r, layer, q, seq)
 	}
-	t, n := r.Text, len(r.Pos)
+	t, n := r.Sequence, len(r.Pos)
 	if r.Reading.Prompt() {
 		if err := t.res.whole(p.f.o.Shape.owner(layer), r.Pos[0]); err != nil {
 			return err
@@ -229,7 +229,7 @@ func (p *Pass) Prepare(layer int, guess Guesser) error {
 	}
 	for i := range p.Rows {
 		if r := &p.Rows[i]; r.Err == nil {
-			r.Text.res.prefetch(next, r.Pos[0], r.Reading == Step || (r.Reading == LastChunk || r.Reading == LastBlock) && next == first)
+			r.Sequence.res.prefetch(next, r.Pos[0], r.Reading == Step || (r.Reading == LastChunk || r.Reading == LastBlock) && next == first)
 		}
 	}
 	if layer >= 0 {
@@ -249,14 +249,14 @@ func (p *Pass) guess(layer int, guess Guesser) error {
 	width, row := p.f.o.Shape.queryWidth(layer), 0
 	for i := range p.Rows {
 		r := &p.Rows[i]
-		if r.Reading == Step && r.Text.wantsGuess(layer) {
+		if r.Reading == Step && r.Sequence.wantsGuess(layer) {
 			if q == nil {
 				var err error
 				if q, err = guess(layer); err != nil {
 					return err
 				}
 			}
-			l := &r.Text.sel.layers[layer]
+			l := &r.Sequence.sel.layers[layer]
 			l.guess = append(l.guess[:0], q[row*width:(row+1)*width]...)
 		}
 		row += len(r.Pos)
@@ -269,7 +269,7 @@ func (p *Pass) Fetched() []attention.Seq {
 	kept := p.seqs[:0]
 	for _, s := range p.seqs {
 		for i := range p.Rows {
-			if len(s.Views) > 0 && s.Views[0].Cache == p.Rows[i].Text.seq.ID() {
+			if len(s.Views) > 0 && s.Views[0].Cache == p.Rows[i].Sequence.seq.ID() {
 				s.Pos = p.Rows[i].Pos
 				kept = append(kept, s)
 				break
@@ -284,16 +284,16 @@ func (p *Pass) Fetched() []attention.Seq {
 func (p *Pass) Fetch(layer int) []attention.Seq {
 	for i := range p.Rows {
 		r := &p.Rows[i]
-		if a := r.takes(); a != nil {
+		if a := r.drives(); a != nil {
 			p.fail(i, a.answered())
 			continue
 		}
 		if r.Err != nil || r.Reading.Prompt() {
 			continue
 		}
-		t, seq, owner := r.Text, &p.seqs[i], p.f.o.Shape.owner(layer)
+		t, seq, owner := r.Sequence, &p.seqs[i], p.f.o.Shape.owner(layer)
 		c, _ := t.res.(*cached)
-		if c != nil && !c.arrived(owner) {
+		if c != nil && !c.ready(owner) {
 			p.all.build() // while the rest is on its way
 		}
 		if err := t.res.finish(owner, seq); err != nil {
@@ -318,14 +318,14 @@ func (p *Pass) Attended(layer int, out []float32) {
 	width, row := p.f.o.Shape.outWidth(layer), 0
 	for i := range p.Rows {
 		r := &p.Rows[i]
-		t, n := r.Text, len(r.Pos)
+		t, n := r.Sequence, len(r.Pos)
 		if r.Err == nil {
 			switch {
 			case r.Reading == LastChunk:
 				p.fail(i, t.EndPrompt(layer, r.New))
 			case r.Reading == Step:
-				if t.sel != nil && p.Mixes() {
-					t.sel.mix(layer, out[row*width:(row+n)*width])
+				if t.sel != nil && p.ChangesOutput() {
+					t.sel.addUnread(layer, out[row*width:(row+n)*width])
 				}
 				p.fail(i, t.endStep(layer))
 				if r.Err == nil {
@@ -341,7 +341,7 @@ func (p *Pass) Attended(layer int, out []float32) {
 }
 
 // Release lets go of the pages that a layer has read, unless a later one reads them too.
-func (t *Text) Release(layer int) error {
+func (t *Sequence) Release(layer int) error {
 	if owner := t.ends(layer); owner >= 0 {
 		return t.res.release(owner)
 	}
@@ -358,7 +358,7 @@ func (p *Pass) Release(layer int) {
 	}
 	for i := range p.Rows {
 		if r := &p.Rows[i]; r.Err == nil {
-			p.fail(i, r.Text.res.release(owner))
+			p.fail(i, r.Sequence.res.release(owner))
 		}
 	}
 }
@@ -371,17 +371,17 @@ func (p *Pass) End() {
 			continue
 		}
 		if r.Reading == Step {
-			if err := r.Text.res.stepped(int(r.Text.read) + r.New); err != nil {
+			if err := r.Sequence.res.stepped(int(r.Sequence.read) + r.New); err != nil {
 				p.fail(i, err)
 				continue
 			}
 		}
-		r.Text.read += int32(r.New)
-		r.Text.seq.CommitStates(r.Text.read)
-		if p.f.o.WindowOnly && r.Text.Plain() {
-			r.Text.seq.Slide(r.certain())
+		r.Sequence.read += int32(r.New)
+		r.Sequence.seq.CommitStates(r.Sequence.read)
+		if p.f.o.WindowOnly && r.Sequence.Plain() {
+			r.Sequence.seq.Slide(r.certain())
 		}
-		if r.Reading == LastChunk && r.Text.set.Keeper != nil {
+		if r.Reading == LastChunk && r.Sequence.set.Keeper != nil {
 			p.f.o.KV.Release() // what the policy dropped is not to stay resident
 		}
 	}
@@ -390,9 +390,9 @@ func (p *Pass) End() {
 // certain is the text's length without guesses (a step's rows but the first), which may be taken back.
 func (r *Rows) certain() int32 {
 	if r.Reading == Step {
-		return r.Text.read - int32(r.New) + 1
+		return r.Sequence.read - int32(r.New) + 1
 	}
-	return r.Text.read
+	return r.Sequence.read
 }
 
 // Undo takes back what a failed pass has added to a text: all of them where whole is set, else those with an error.
@@ -409,7 +409,7 @@ func (p *Pass) Undo(whole bool) {
 // once.
 func (r *Rows) undo() {
 	var err error
-	t := r.Text
+	t := r.Sequence
 	if r.Reading.Prompt() {
 		err = t.res.free()
 	} else {

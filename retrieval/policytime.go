@@ -27,7 +27,7 @@ func (p policyTimes) of(set *policy.Set) *atomic.Int64 {
 // PolicyTime is how long policies have taken to decide what is kept of prompts, dropped, and read in steps, over all texts: by their
 // names without parameters, scores and sums over the cache included, and the wait for scores that a drive makes. What a prompt
 // leaves out on its way (row pruning, masks) is not in it.
-func (f *Floor) PolicyTime() map[string]time.Duration {
+func (f *Shared) PolicyTime() map[string]time.Duration {
 	out := make(map[string]time.Duration, len(f.spent))
 	for name, ns := range f.spent {
 		out[name] = time.Duration(ns.Load())
@@ -36,4 +36,4 @@ func (f *Floor) PolicyTime() map[string]time.Duration {
 }
 
 // decided adds what a decision of the text's policy took.
-func (t *Text) decided(begun time.Time) { t.spent.Add(int64(time.Since(begun))) }
+func (t *Sequence) decided(begun time.Time) { t.spent.Add(int64(time.Since(begun))) }

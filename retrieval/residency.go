@@ -8,8 +8,8 @@ import (
 // residency is where a text's tokens lie, and what a decode step has to fetch: all in host memory (resident), whole layers
 // that come and go (streamed), or single hot tokens with the rest on the backing store (cached).
 type residency interface {
-	// extent completes what a pass does to the text's pages.
-	extent(x kvmanager.Extent) kvmanager.Extent
+	// growth completes what a pass does to the text's pages.
+	growth(x kvmanager.Growth) kvmanager.Growth
 	// step begins a decode step.
 	step()
 	// whole brings all of a layer into host memory for rows at positions from pos on; open does so for a decode step, where
@@ -41,7 +41,7 @@ type residency interface {
 }
 
 // newResidency chooses by what there is and what the policy reads.
-func newResidency(t *Text, hostScores bool) residency {
+func newResidency(t *Sequence, hostScores bool) residency {
 	r := resident{t}
 	switch {
 	case !t.f.Tiered():
@@ -53,9 +53,9 @@ func newResidency(t *Text, hostScores bool) residency {
 }
 
 // resident has all pages in host memory.
-type resident struct{ t *Text }
+type resident struct{ t *Sequence }
 
-func (r resident) extent(x kvmanager.Extent) kvmanager.Extent { return x }
+func (r resident) growth(x kvmanager.Growth) kvmanager.Growth { return x }
 func (r resident) step()                                      {}
 func (r resident) whole(int, int32) error                     { return nil }
 func (r resident) prefetch(int, int32, bool)                  {}
@@ -104,7 +104,7 @@ func (r streamed) whole(layer int, pos int32) error {
 	return r.t.f.storeError(r.t.seq.Acquire(layer, r.t.lowest(layer, pos)))
 }
 
-func (r streamed) extent(x kvmanager.Extent) kvmanager.Extent {
+func (r streamed) growth(x kvmanager.Growth) kvmanager.Growth {
 	x.Beside = r.t.sel.beside(r.t.tokensAfter(&x))
 	return x
 }

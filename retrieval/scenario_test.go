@@ -51,19 +51,19 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// scenario is a floor without a model, and its texts.
+// scenario is what an engine's texts share, without a model, and its texts.
 type scenario struct {
-	floor *Floor
-	store *fakes.Store // nil = all is in host memory
-	queue *offload.Queue
-	pool  *kernels.Pool // of attention, one thread
-	texts map[string]*scenarioText
-	waits int64
+	shared *Shared
+	store  *fakes.Store // nil = all is in host memory
+	queue  *offload.Queue
+	pool   *kernels.Pool // of attention, one thread
+	texts  map[string]*scenarioText
+	waits  int64
 }
 
 // scenarioText is a text and what its random numbers come from.
 type scenarioText struct {
-	*Text
+	*Sequence
 	seed  uint64
 	seen  []string    // what the last step read of each layer
 	picks [][][]int32 // [layer][KV head] positions
@@ -81,7 +81,7 @@ func scenarioShape() Shape {
 		Scores: slices.Repeat([]Score{{Scale: 0.18}}, 3), Rope: func(int, bool) Rope { return fixedRope{} }}
 }
 
-// openScenario makes a floor for a policy; blocks of host memory, 0 = all is resident.
+// openScenario makes it for a policy; blocks of host memory, 0 = all is resident.
 func openScenario(t *testing.T, spec *policy.Spec, blocks int) *scenario {
 	t.Helper()
 	s := &scenario{texts: map[string]*scenarioText{}, pool: kernels.NewPool(1)}
@@ -103,17 +103,17 @@ func openScenario(t *testing.T, spec *policy.Spec, blocks int) *scenario {
 	}
 	shape.KVBytes = len(shape.Layers) * block / 16
 	o.KV, o.Shape = m, shape
-	s.floor = NewFloor(o)
+	s.shared = NewShared(o)
 	return s
 }
 
 func (s *scenario) text(t *testing.T, name string, spec *policy.Spec) *scenarioText {
 	t.Helper()
-	x, err := s.floor.NewText(TextOptions{Policy: spec})
+	x, err := s.shared.NewSequence(SequenceOptions{Policy: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.texts[name] = &scenarioText{Text: x, seed: uint64(len(s.texts)) + 1}
+	s.texts[name] = &scenarioText{Sequence: x, seed: uint64(len(s.texts)) + 1}
 	return s.texts[name]
 }
 
@@ -137,15 +137,15 @@ const (
 func (s *scenario) rows(p *Pass, kind uint64, layer, width int) (all []float32) {
 	for i := range p.Rows {
 		for _, pos := range p.Rows[i].Pos {
-			all = append(all, s.of(p.Rows[i].Text).numbers(kind, layer, pos, width)...)
+			all = append(all, s.of(p.Rows[i].Sequence).numbers(kind, layer, pos, width)...)
 		}
 	}
 	return all
 }
 
-func (s *scenario) of(text *Text) *scenarioText {
+func (s *scenario) of(text *Sequence) *scenarioText {
 	for _, x := range s.texts {
-		if x.Text == text {
+		if x.Sequence == text {
 			return x
 		}
 	}
@@ -155,7 +155,7 @@ func (s *scenario) of(text *Text) *scenarioText {
 // pass takes rows through all layers in the order that the package comment gives.
 func (s *scenario) pass(phase kernels.Phase, rows ...Rows) error {
 	var p Pass
-	p.Open(s.floor)
+	p.Open(s.shared)
 	p.Rows = rows
 	err := s.layers(&p, phase)
 	if err == nil {
@@ -169,12 +169,12 @@ func (s *scenario) pass(phase kernels.Phase, rows ...Rows) error {
 }
 
 func (s *scenario) layers(p *Pass, phase kernels.Phase) error {
-	if err := s.floor.Begin(p); err != nil {
+	if err := s.shared.Begin(p); err != nil {
 		return err
 	}
-	m := s.floor.o.Shape
+	m := s.shared.o.Shape
 	for i := range p.Rows {
-		x := s.of(p.Rows[i].Text)
+		x := s.of(p.Rows[i].Sequence)
 		x.seen, x.picks, x.out = nil, nil, nil
 	}
 	for layer := range m.Layers {
@@ -201,15 +201,15 @@ func (s *scenario) layers(p *Pass, phase kernels.Phase) error {
 			n := len(r.Pos)
 			seqs[i].Q, seqs[i].Out = q[row*width:][:n*width], out[row*m.outWidth(layer):][:n*m.outWidth(layer)]
 			if r.Reading == Step {
-				r.Text.CountReads(layer, &seqs[i])
-				s.of(r.Text).read(layer, &seqs[i])
+				r.Sequence.CountReads(layer, &seqs[i])
+				s.of(r.Sequence).read(layer, &seqs[i])
 			}
 			row += n
 		}
 		attention.Attend(s.pool, phase, attention.Params{Heads: heads, KVHeads: kv.Heads, KeyDim: kv.KeyDim, ValueDim: kv.ValueDim, Scale: m.Scores[layer].Scale}, seqs)
 		p.Attended(layer, out)
 		for i := range p.Rows {
-			x := s.of(p.Rows[i].Text)
+			x := s.of(p.Rows[i].Sequence)
 			x.out = append(x.out, seqs[i].Out...)
 		}
 		p.Overlap(layer + 1)
@@ -251,7 +251,7 @@ func (s *scenario) prompt(x *scenarioText, n, chunk int) error {
 		if take == left {
 			reading = LastChunk
 		}
-		if err := s.pass(kernels.Prefill, Rows{Text: x.Text, Reading: reading, New: take, Pos: x.next(take), Len: total}); err != nil {
+		if err := s.pass(kernels.Prefill, Rows{Sequence: x.Sequence, Reading: reading, New: take, Pos: x.next(take), Len: total}); err != nil {
 			return err
 		}
 		left -= take
@@ -289,7 +289,7 @@ func (x *scenarioText) next(n int) []int32 {
 func (s *scenario) step(texts ...*scenarioText) error {
 	var rows []Rows
 	for _, x := range texts {
-		rows = append(rows, Rows{Text: x.Text, Reading: Step, New: 1, Pos: x.next(1), Len: int(x.Read()) + 1})
+		rows = append(rows, Rows{Sequence: x.Sequence, Reading: Step, New: 1, Pos: x.next(1), Len: int(x.Read()) + 1})
 	}
 	return s.pass(kernels.Decode, rows...)
 }
@@ -322,8 +322,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		out.WriteString("\n")
 	}
-	fmt.Fprintf(&out, "%d bytes in use\n", s.floor.o.KV.Stats().InUseBytes)
-	if err := s.floor.o.KV.Check(); err != nil {
+	fmt.Fprintf(&out, "%d bytes in use\n", s.shared.o.KV.Stats().InUseBytes)
+	if err := s.shared.o.KV.Check(); err != nil {
 		t.Error(err)
 	}
 	return out.String()
@@ -366,11 +366,11 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData, out *strings.Bu
 	case "text":
 		s.text(t, name, parsed(t, d.Input))
 	case "fork":
-		f, err := x.Fork(TextOptions{Policy: parsed(t, d.Input)})
+		f, err := x.Fork(SequenceOptions{Policy: parsed(t, d.Input)})
 		if err != nil {
 			return err
 		}
-		s.texts[d.CmdArgs[1].Key] = &scenarioText{Text: f, seed: x.seed}
+		s.texts[d.CmdArgs[1].Key] = &scenarioText{Sequence: f, seed: x.seed}
 	case "prompt":
 		return s.prompt(x, n, chunk)
 	case "step":
@@ -405,7 +405,7 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData, out *strings.Bu
 // close frees what is open; nothing is left.
 func (s *scenario) close(t *testing.T) {
 	t.Helper()
-	if s.floor == nil {
+	if s.shared == nil {
 		return
 	}
 	s.pool.Close()
@@ -413,8 +413,8 @@ func (s *scenario) close(t *testing.T) {
 	for _, x := range s.texts {
 		err = errors.Join(err, x.Free())
 	}
-	kv := s.floor.o.KV
-	charged := s.floor.StoreBytes()
+	kv := s.shared.o.KV
+	charged := s.shared.StoreBytes()
 	if err = errors.Join(err, kv.Check(), kv.Close()); err != nil || kv.Stats().InUseBytes != charged {
 		t.Errorf("%v, %d bytes in use, %d charged", err, kv.Stats().InUseBytes, charged)
 	}

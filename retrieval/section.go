@@ -8,13 +8,13 @@ const rowsShare = 4
 // HoldRows charges the memory of a text's next prompt rows, rowBytes each, that wait between two layers while the prompt passes layer
 // by layer, and returns how many: all of rows, or as many chunks as a quarter of the budget holds and two layers of total tokens
 // leave free. 0 = none are charged: there is no tier, or no room for more than a chunk. DropRows takes the charge back.
-func (f *Floor) HoldRows(t *Text, rows, total, rowBytes int) (n int) {
+func (f *Shared) HoldRows(t *Sequence, rows, total, rowBytes int) (n int) {
 	if !f.Tiered() || f.rows > 0 {
 		return 0
 	}
 	n = rows
 	if b := f.o.BudgetBytes; b > 0 {
-		x := t.res.extent(kvmanager.Extent{Seq: t.seq, Rows: f.o.ChunkTokens, Tokens: total})
+		x := t.res.growth(kvmanager.Growth{Seq: t.seq, Rows: f.o.ChunkTokens, Tokens: total})
 		x.Beside += f.indexGrowth(int(t.read), total)
 		n = int(min(int64(rows), b/rowsShare/int64(rowBytes), max(0, f.o.KV.Spare(x))/int64(rowBytes)))
 	}
@@ -32,13 +32,13 @@ func (f *Floor) HoldRows(t *Text, rows, total, rowBytes int) (n int) {
 }
 
 // DropRows takes back what HoldRows has charged.
-func (f *Floor) DropRows() {
+func (f *Shared) DropRows() {
 	f.o.KV.Refund(f.rows)
 	f.rows = 0
 }
 
 // EndSection says that the text is read up to n, after rows of its prompt that passed layer by layer.
-func (t *Text) EndSection(n int32) {
+func (t *Sequence) EndSection(n int32) {
 	t.read = n
 	t.seq.CommitStates(n)
 	if t.f.o.WindowOnly && t.Plain() {

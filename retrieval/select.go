@@ -16,7 +16,7 @@ import (
 // selector asks a selecting policy what a decode step reads of a layer. It keeps the index that the policy scans, the queries
 // that it scores with when they are not the step's own, and what was selected.
 type selector struct {
-	t           *Text
+	t           *Sequence
 	layers      []selected
 	picks       policy.Selection
 	ranks       [][]float32               // [1, or KVHeads] [tokens] what picks were made from, where that is one score a token; empty = it is not
@@ -41,7 +41,7 @@ type selected struct {
 	kept     [][]int32 // what was selected, by KV head
 	all      bool      // everything was
 	beside   policy.Estimates
-	norm     *attention.Norm // of the attention that beside is mixed with
+	norm     *attention.Norm // of the attention that beside is weighed against
 	share    []float32       // [Heads] part of the attention that it holds, where the policy says so
 }
 
@@ -60,7 +60,7 @@ type refreshTask struct {
 	most  int // tokens that the index may have afterwards
 }
 
-func newSelector(t *Text, spec *policy.Spec) (*selector, error) {
+func newSelector(t *Sequence, spec *policy.Spec) (*selector, error) {
 	s := &selector{t: t, layers: make([]selected, len(t.f.o.Shape.Layers))}
 	s.refreshHead = s.refreshOne
 	if t.obs.needs.ValueMean {
@@ -224,7 +224,7 @@ func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer)
 	return nil
 }
 
-// wantNorm has attention note what a layer's estimates are mixed by.
+// wantNorm has attention note what a layer's estimates are weighed by.
 func (s *selector) wantNorm(layer int, seq *attention.Seq) {
 	if s == nil || len(s.layers[layer].beside.LogSum) == 0 {
 		return
@@ -236,11 +236,11 @@ func (s *selector) wantNorm(layer int, seq *attention.Seq) {
 	seq.Norm = l.norm
 }
 
-// mix makes a step's attention output [Heads·ValueDim] that of what was read and of what stands for the rest.
-func (s *selector) mix(layer int, out []float32) {
+// addUnread makes a step's attention output [Heads·ValueDim] that of what was read and of what stands for the rest.
+func (s *selector) addUnread(layer int, out []float32) {
 	l := &s.layers[layer]
 	if len(l.share) > 0 {
-		s.means.mix(layer, l.share, out)
+		s.means.add(layer, l.share, out)
 		l.share = l.share[:0]
 	}
 	dim := s.t.f.o.Shape.kv(layer).ValueDim
@@ -365,7 +365,7 @@ func (l *selected) query(kind policy.QueryKind, exact []float32) []float32 {
 }
 
 // wantsGuess reports whether a decode step must guess a layer's query.
-func (t *Text) wantsGuess(layer int) bool {
+func (t *Sequence) wantsGuess(layer int) bool {
 	return t.sel != nil && t.obs.needs.QueryOf(layer) == policy.QueryGuess
 }
 

@@ -53,11 +53,11 @@ func (w *together) prepare(layer int) {
 		case len(ranked) > 0 && ranked[0] == i:
 			err := w.errs[len(w.texts)-len(ranked)]
 			if ranked = ranked[1:]; err == nil {
-				err = r.Text.res.(*cached).fetch(layer)
+				err = r.Sequence.res.(*cached).fetch(layer)
 			}
 			p.fail(i, err)
 		default:
-			p.fail(i, r.Text.res.prepare(layer))
+			p.fail(i, r.Sequence.res.prepare(layer))
 		}
 	}
 }
@@ -65,7 +65,7 @@ func (w *together) prepare(layer int) {
 // ahead is the residency of a decode step's row whose selection in a layer can be made now, by what is the text's own; nil = it
 // cannot.
 func (r *Rows) ahead(layer int) *cached {
-	c, ok := r.Text.res.(*cached)
+	c, ok := r.Sequence.res.(*cached)
 	if !ok || r.Err != nil || r.Reading != Step || !c.serves(layer) || c.drive.serves(layer) || c.t.sel.below != nil {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (r *Rows) ahead(layer int) *cached {
 }
 
 func (w *together) rankOne(_, i int) {
-	t := w.pass.Rows[w.texts[i]].Text
+	t := w.pass.Rows[w.texts[i]].Sequence
 	c := t.res.(*cached)
 	t.apart = true
 	w.errs[i] = c.rank(w.layer, t.sel.layers[w.layer].query(t.obs.needs.QueryOf(w.layer), nil))
@@ -85,7 +85,7 @@ func (w *together) rankOne(_, i int) {
 }
 
 // pool is the threads that a text may spread its own work over; nil = it has one of them to itself, beside other texts.
-func (t *Text) pool() *kernels.Pool {
+func (t *Sequence) pool() *kernels.Pool {
 	if t.apart {
 		return nil
 	}

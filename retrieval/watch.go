@@ -15,7 +15,7 @@ type watcher struct {
 
 // Watch shows a policy the queries of all rows of the prompt that the text reads from now on ([policy.Needs].WatchQueries); a Fork
 // under it goes on with what it has seen. The text must be empty. One fork takes what one call began.
-func (t *Text) Watch(under *policy.Spec) error {
+func (t *Sequence) Watch(under *policy.Spec) error {
 	if t.read > 0 || !t.Plain() {
 		return fmt.Errorf("retrieval: policy %s is to watch a text of %d tokens under policy %s, want an empty one under full", under, t.read, t.set)
 	}
@@ -28,7 +28,7 @@ func (t *Text) Watch(under *policy.Spec) error {
 }
 
 // show shows the watchers a layer's queries [rows, Heads·KeyDim] of the rows at positions pos.
-func (t *Text) show(layer int, q []float32, pos []int32) {
+func (t *Sequence) show(layer int, q []float32, pos []int32) {
 	for _, w := range t.watchers {
 		if w.set == nil {
 			continue
@@ -41,7 +41,7 @@ func (t *Text) show(layer int, q []float32, pos []int32) {
 }
 
 // taken is the set of a policy that has watched the text, nil where none has. Its owner is the caller from now on.
-func (t *Text) taken(under *policy.Spec) (*policy.Set, error) {
+func (t *Sequence) taken(under *policy.Spec) (*policy.Set, error) {
 	for _, w := range t.watchers {
 		if w.set == nil || w.spec != under.String() {
 			continue

@@ -69,9 +69,9 @@ const (
 type pipeState struct {
 	*pipe
 	clock  *clock.Events
-	floor  *retrieval.Floor
+	shared *retrieval.Shared
 	drive  *csdshim.Drive
-	live   []*retrieval.Text
+	live   []*retrieval.Sequence
 	gpu    time.Duration             // when it is done
 	cpu    time.Duration             // when the host has scored
 	link   time.Duration             // when host memory has delivered
@@ -102,7 +102,7 @@ func (d *pipe) run(layers int) (out pipeRun, err error) {
 		return out, err
 	}
 	model := policy.Model{Name: "miniature", Layers: shape, Hidden: pipeDim, Context: 1 << 20, KVBytes: pipeLayers * pipeToken}
-	s.floor = retrieval.NewFloor(retrieval.Options{Shape: retrieval.Shape{Model: model, RowWidth: pipeDim, Scores: slices.Repeat([]retrieval.Score{{Scale: 1}}, pipeLayers), Rope: func(int, bool) retrieval.Rope { return still{} }}, KV: kv, Store: store, Record: record,
+	s.shared = retrieval.NewShared(retrieval.Options{Shape: retrieval.Shape{Model: model, RowWidth: pipeDim, Scores: slices.Repeat([]retrieval.Score{{Scale: 1}}, pipeLayers), Rope: func(int, bool) retrieval.Rope { return still{} }}, KV: kv, Store: store, Record: record,
 		BudgetBytes: budget, ChunkTokens: d.chunk(), Threads: 1, Host: d.hosts, Clock: s.clock})
 	out, err = s.decode(spec, layers)
 	for _, t := range s.live {
@@ -129,7 +129,7 @@ func (still) Unrotate([]float32, int) {}
 // decode reads the prompts and takes the steps.
 func (s *pipeState) decode(spec *policy.Spec, layers int) (out pipeRun, err error) {
 	for range s.texts {
-		t, err := s.floor.NewText(retrieval.TextOptions{Policy: spec})
+		t, err := s.shared.NewSequence(retrieval.SequenceOptions{Policy: spec})
 		if err != nil {
 			return out, err
 		}
@@ -143,20 +143,20 @@ func (s *pipeState) decode(spec *policy.Spec, layers int) (out pipeRun, err erro
 	_ = s.clock.Sleep(context.Background(), time.Hour) // the prompts are stored
 	s.gpu, s.cpu, s.link = 0, 0, 0
 	s.layers = [pipeLayers]time.Duration{}
-	before, gathered := s.floor.Scores(), s.drive.Stats().TokensGathered
+	before, gathered := s.shared.Scores(), s.drive.Stats().TokensGathered
 	for step := range pipeSteps {
 		if step == pipeEarly {
 			out.early = s.spent(layers) / pipeEarly
 		}
 		if step == pipeSteps-pipeTimed {
-			s.layers, s.read, before, gathered = [pipeLayers]time.Duration{}, 0, s.floor.Scores(), s.drive.Stats().TokensGathered
+			s.layers, s.read, before, gathered = [pipeLayers]time.Duration{}, 0, s.shared.Scores(), s.drive.Stats().TokensGathered
 		}
 		if err := s.pass(retrieval.Step, 1, s.live...); err != nil {
 			return out, err
 		}
 	}
-	use := s.floor.Scores()
-	if u := s.floor.Balance(); u != nil {
+	use := s.shared.Scores()
+	if u := s.shared.Balance(); u != nil {
 		out.share = u.Share
 	}
 	out.step = s.spent(layers) / pipeTimed
@@ -182,7 +182,7 @@ func (s *pipeState) spent(layers int) float64 {
 }
 
 // prompt reads a text's, in chunks: what the drive caches of a layer's keys is what came first.
-func (s *pipeState) prompt(t *retrieval.Text) error {
+func (s *pipeState) prompt(t *retrieval.Sequence) error {
 	for left := s.tokens; left > 0; {
 		n, reading := min(left, s.chunk()), retrieval.Chunk
 		if n == left {
@@ -200,9 +200,9 @@ func (s *pipeState) prompt(t *retrieval.Text) error {
 func (d *pipe) chunk() int { return max(64, (d.tokens/pipeChunks+15)/16*16) }
 
 // pass takes rows through the layers, in the order that package retrieval gives.
-func (s *pipeState) pass(reading retrieval.Reading, n int, texts ...*retrieval.Text) error {
+func (s *pipeState) pass(reading retrieval.Reading, n int, texts ...*retrieval.Sequence) error {
 	var p retrieval.Pass
-	p.Open(s.floor)
+	p.Open(s.shared)
 	for _, t := range texts {
 		pos := make([]int32, n)
 		for i := range pos {
@@ -212,9 +212,9 @@ func (s *pipeState) pass(reading retrieval.Reading, n int, texts ...*retrieval.T
 		if reading.Prompt() {
 			length = s.tokens
 		}
-		p.Rows = append(p.Rows, retrieval.Rows{Text: t, Reading: reading, New: n, Pos: pos, Len: length})
+		p.Rows = append(p.Rows, retrieval.Rows{Sequence: t, Reading: reading, New: n, Pos: pos, Len: length})
 	}
-	err := s.floor.Begin(&p)
+	err := s.shared.Begin(&p)
 	for layer := 0; err == nil && layer < pipeLayers; layer++ {
 		err = s.layer(&p, layer, reading == retrieval.Step)
 	}
@@ -274,7 +274,7 @@ func (s *pipeState) layer(p *retrieval.Pass, layer int, step bool) error {
 
 // scores charges what the host has scored since the last call to its cores.
 func (s *pipeState) scores(step bool) {
-	n := s.floor.Scores().HostTokens
+	n := s.shared.Scores().HostTokens
 	if step {
 		s.cpu = max(s.clock.Now(), s.cpu) + modelled(s.compute.score(float64(n-s.scored)*pipeToken*s.scale))
 	}

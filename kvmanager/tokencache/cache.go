@@ -195,8 +195,8 @@ func (c *Cache) Begin(layer int, picks [][]int32, scores [][]float32) error {
 // token, by index in each KV head, is read in any case.
 func (c *Cache) Finish(layer int) error { return c.layers[layer].finish() }
 
-// Arrived reports whether Finish of a layer will wait for nothing.
-func (c *Cache) Arrived(layer int) bool { return c.layers[layer].arrived() }
+// Ready reports whether Finish of a layer will wait for nothing.
+func (c *Cache) Ready(layer int) bool { return c.layers[layer].ready() }
 
 // Views lays out the views of a layer after Finish, one a KV head, of the picked tokens alone; Build(i) must be called for
 // every i below tiles, on any thread, before they are read. sel restricts them further where whole pages were read.

@@ -256,7 +256,7 @@ func (s *scenario) plan() error {
 	for layer := range cached {
 		cached[layer] = true
 	}
-	return s.m.Plan([]kvmanager.Extent{{Seq: s.seq, Rows: 1, Cached: cached}})
+	return s.m.Plan([]kvmanager.Growth{{Seq: s.seq, Rows: 1, Cached: cached}})
 }
 
 // append adds tokens to every layer; what is complete begins to be stored, and leaves memory.

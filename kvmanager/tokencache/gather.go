@@ -67,7 +67,7 @@ func (w *selection) sortTokens() {
 		slices.Sort(tokens)
 		tokens = slices.Compact(tokens)
 	}
-	if blocks.Mixed(w.layer) {
+	if blocks.Reordered(w.layer) {
 		slices.SortFunc(tokens, func(a, b int32) int { return cmp.Compare(blocks.Stored(w.layer, a), blocks.Stored(w.layer, b)) })
 	}
 	w.single.tokens = append(begun, tokens...)

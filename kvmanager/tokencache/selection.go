@@ -145,9 +145,9 @@ func (w *selection) pin(group int32) {
 }
 
 // ask begins to read the next missing groups, leaving some staging to others.
-func (w *selection) ask(leave int) {
+func (w *selection) ask(reserved int) {
 	c := w.c
-	n := min(len(w.missing)-w.asked, len(c.stage.free)-leave)
+	n := min(len(w.missing)-w.asked, len(c.stage.free)-reserved)
 	if n <= 0 {
 		return
 	}
@@ -201,7 +201,7 @@ func (w *selection) finish() error {
 	return nil
 }
 
-func (w *selection) arrived() bool {
+func (w *selection) ready() bool {
 	for _, r := range w.reads {
 		if !r.t.Ready() {
 			return false

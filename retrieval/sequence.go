@@ -12,9 +12,9 @@ import (
 	"terrace/policy"
 )
 
-// Text is one text's KV under its policy. Free it.
-type Text struct {
-	f    *Floor
+// Sequence is one text's KV under its policy. Free it.
+type Sequence struct {
+	f    *Shared
 	seq  *kvmanager.Sequence
 	set  *policy.Set // of this text alone
 	read int32       // positions read so far
@@ -33,26 +33,26 @@ type Text struct {
 	stepBytes             int64 // K and V of those tokens
 }
 
-// TextOptions say under what a text is read.
-type TextOptions struct {
+// SequenceOptions say under what a text is read.
+type SequenceOptions struct {
 	Policy     *policy.Spec
 	HostScores bool // the host scores all keys, although the drive could
 }
 
-// NewText returns an empty text.
-func (f *Floor) NewText(o TextOptions) (*Text, error) {
-	return f.newText(f.o.KV.NewSequence(), 0, nil, o)
+// NewSequence returns an empty text.
+func (f *Shared) NewSequence(o SequenceOptions) (*Sequence, error) {
+	return f.newSequence(f.o.KV.NewSequence(), 0, nil, o)
 }
 
-// newText takes the sequence over, which holds read positions. A set that is nil is made anew.
-func (f *Floor) newText(seq *kvmanager.Sequence, read int32, set *policy.Set, o TextOptions) (_ *Text, err error) {
+// newSequence takes the sequence over, which holds read positions. A set that is nil is made from the options.
+func (f *Shared) newSequence(seq *kvmanager.Sequence, read int32, set *policy.Set, o SequenceOptions) (_ *Sequence, err error) {
 	if set == nil {
 		if set, err = o.Policy.New(f.o.Shape.Model); err != nil {
 			seq.Free()
 			return nil, fmt.Errorf("retrieval: %w", err)
 		}
 	}
-	t := &Text{f: f, seq: seq, set: set, read: read, spent: f.spent.of(set)}
+	t := &Sequence{f: f, seq: seq, set: set, read: read, spent: f.spent.of(set)}
 	t.obs.init(t)
 	if a := newAttending(t); a != nil {
 		t.res = a
@@ -69,7 +69,7 @@ func (f *Floor) newText(seq *kvmanager.Sequence, read int32, set *policy.Set, o 
 }
 
 // Fork returns a text that shares the KV so far and goes on under a policy that has seen nothing of it, or its queries (Watch).
-func (t *Text) Fork(o TextOptions) (*Text, error) {
+func (t *Sequence) Fork(o SequenceOptions) (*Sequence, error) {
 	set, err := t.taken(o.Policy)
 	if err != nil {
 		return nil, err
@@ -78,42 +78,42 @@ func (t *Text) Fork(o TextOptions) (*Text, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.f.newText(seq, t.read, set, o)
+	return t.f.newSequence(seq, t.read, set, o)
 }
 
 // Free gives back the KV and what is kept beside it. What is under way for the text belongs to nobody any more.
-func (t *Text) Free() error {
+func (t *Sequence) Free() error {
 	err := errors.Join(t.res.free(), t.sel.free())
 	t.seq.Free()
 	return err
 }
 
 // Seq is the text's KV.
-func (t *Text) Seq() *kvmanager.Sequence { return t.seq }
+func (t *Sequence) Seq() *kvmanager.Sequence { return t.seq }
 
 // Policy is the set of policies that the text is read under.
-func (t *Text) Policy() *policy.Set { return t.set }
+func (t *Sequence) Policy() *policy.Set { return t.set }
 
 // Needs are the policy's.
-func (t *Text) Needs() *policy.Needs { return &t.obs.needs }
+func (t *Sequence) Needs() *policy.Needs { return &t.obs.needs }
 
 // Read is the number of positions read so far: the next token's position.
-func (t *Text) Read() int32 { return t.read }
+func (t *Sequence) Read() int32 { return t.read }
 
 // Plain reports whether no policy acts on the text.
-func (t *Text) Plain() bool { return t.set.Lossless() }
+func (t *Sequence) Plain() bool { return t.set.Lossless() }
 
 // Causal reports whether all that was read is there, and each token's part as it would be without what came later (policy.Set.Causal).
-func (t *Text) Causal() bool { return t.set.Causal() }
+func (t *Sequence) Causal() bool { return t.set.Causal() }
 
 // SetLong says whether the text's positions are turned as those of a text beyond the length where the model changes its frequencies.
-func (t *Text) SetLong(long bool) { t.long = long }
+func (t *Sequence) SetLong(long bool) { t.long = long }
 
 // Selects reports whether decode steps read only a part.
-func (t *Text) Selects() bool { return t.sel != nil }
+func (t *Sequence) Selects() bool { return t.sel != nil }
 
 // Truncate forgets the positions from n on; kvmanager.ErrSlid where a sliding window has let go of what they read.
-func (t *Text) Truncate(n int32) error {
+func (t *Sequence) Truncate(n int32) error {
 	if err := t.seq.Truncate(n); err != nil {
 		return err
 	}
@@ -123,10 +123,10 @@ func (t *Text) Truncate(n int32) error {
 }
 
 // SketchBytes is the memory of what the policy scans instead of the keys.
-func (t *Text) SketchBytes() int64 { return t.sel.indexBytes() }
+func (t *Sequence) SketchBytes() int64 { return t.sel.indexBytes() }
 
 // IndexBytes is the most that what the policy scans takes in host memory once n tokens were read.
-func (t *Text) IndexBytes(n int) int64 {
+func (t *Sequence) IndexBytes(n int) int64 {
 	if t.sel == nil {
 		return 0
 	}
@@ -134,15 +134,15 @@ func (t *Text) IndexBytes(n int) int64 {
 }
 
 // StepReads are the tokens that decode attention read, and of how many layers and KV heads.
-func (t *Text) StepReads() (tokens, headsRead int64) { return t.stepTokens, t.stepReads }
+func (t *Sequence) StepReads() (tokens, headsRead int64) { return t.stepTokens, t.stepReads }
 
 // StepBytes are the bytes that decode steps read on the host to attend: K and V of the tokens read, in the cache's element types,
 // and what the policy scanned to choose them (sketches, bounds, codes; keys, where it scores with these), once a KV head however
 // many query heads share it, and wherever they lay. What a drive scores where it lies is not in it.
-func (t *Text) StepBytes() (kv, scanned int64) { return t.stepBytes, t.sel.scannedBytes() }
+func (t *Sequence) StepBytes() (kv, scanned int64) { return t.stepBytes, t.sel.scannedBytes() }
 
 // CountReads adds what a decode step reads of a layer.
-func (t *Text) CountReads(layer int, seq *attention.Seq) {
+func (t *Sequence) CountReads(layer int, seq *attention.Seq) {
 	for g := range seq.Views {
 		n := t.seq.Tokens(layer, g)
 		if a := t.onDrives(); a != nil {
@@ -165,7 +165,7 @@ func (t *Text) CountReads(layer int, seq *attention.Seq) {
 }
 
 // lowest is the first position that a row at a position reads of a layer.
-func (t *Text) lowest(layer int, pos int32) int32 {
+func (t *Sequence) lowest(layer int, pos int32) int32 {
 	if w := t.obs.window(layer); w > 0 {
 		return pos - int32(w) + 1
 	}
@@ -173,30 +173,30 @@ func (t *Text) lowest(layer int, pos int32) int32 {
 }
 
 // Prunes reports whether hidden rows leave after a layer's attention.
-func (t *Text) Prunes(layer int) bool {
+func (t *Sequence) Prunes(layer int) bool {
 	return t.set.Pruner != nil && slices.Contains(t.set.Pruner.PruneLayers(), layer)
 }
 
 // SetRead says how many positions have been read of a text whose prompt passed layer by layer.
-func (t *Text) SetRead(n int32) {
+func (t *Sequence) SetRead(n int32) {
 	t.read = n
 	t.seq.CommitStates(n)
 }
 
 // Prefetch begins to bring a layer into host memory that a decode step reads whole.
-func (t *Text) Prefetch(layer int) { t.res.prefetch(layer, t.read, true) }
+func (t *Sequence) Prefetch(layer int) { t.res.prefetch(layer, t.read, true) }
 
 // Bring begins to read what came back of a layer and is to stay in host memory (kvmanager.Sequence.Bring).
-func (t *Text) Bring(layer int) { t.seq.Bring(layer, t.lowest(layer, t.read)) }
+func (t *Sequence) Bring(layer int) { t.seq.Bring(layer, t.lowest(layer, t.read)) }
 
 // AwaitSwaps waits for tokens that come and go as a whole.
-func (t *Text) AwaitSwaps() error { return t.f.storeError(t.seq.AwaitSwaps()) }
+func (t *Sequence) AwaitSwaps() error { return t.f.storeError(t.seq.AwaitSwaps()) }
 
 // Home is the number under which the backing store keeps the text.
-func (t *Text) Home() uint64 { return t.seq.Home() }
+func (t *Sequence) Home() uint64 { return t.seq.Home() }
 
 // CacheBytes is the host memory of the token cache; 0 = there is none.
-func (t *Text) CacheBytes() int64 {
+func (t *Sequence) CacheBytes() int64 {
 	if c, ok := t.res.(*cached); ok && c.cache != nil {
 		return c.cache.Bytes()
 	}

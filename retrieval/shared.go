@@ -50,7 +50,7 @@ func (s *Shape) queryWidth(layer int) int { return s.Layers[layer].Heads * s.kv(
 // outWidth is the numbers of a row's attention in a layer.
 func (s *Shape) outWidth(layer int) int { return s.Layers[layer].Heads * s.kv(layer).ValueDim }
 
-// Options of a floor.
+// Options of what texts share.
 type Options struct {
 	Shape       Shape
 	KV          *kvmanager.Manager
@@ -59,7 +59,7 @@ type Options struct {
 	Drives      offload.Attender  // hold and attend to texts whose policy they compute, beside no store; nil = none
 	Exact       bool              // drives attend in the Exact class
 	BudgetBytes int64             // of KV in host memory; 0 = none
-	Texts       int               // that are expected to share it; 0 = 1
+	Sequences   int               // that are expected to share it; 0 = 1
 	WindowOnly  bool              // texts without a policy keep of layers with a sliding window only what later rows read
 	ChunkTokens int               // prompt rows that a pass takes at most
 	Threads     int               // that compute
@@ -73,8 +73,8 @@ type Options struct {
 	Scored func(layer int, scores []float32)
 }
 
-// Floor is what the texts of one engine share: the cache, the backing store, the threads, and the accounts.
-type Floor struct {
+// Shared is what the texts of one engine share: the cache, the backing store, the threads, and the accounts.
+type Shared struct {
 	o     Options
 	drive offload.Scorer // the store, where it scores keys; nil = the host scores
 	ropes [2][]Rope      // of short texts and long ones, by layer
@@ -90,29 +90,29 @@ type Floor struct {
 	caches  int   // token caches open
 	overlap overlap
 	asking  []asking // questions of a pass that are ready
-	extents []kvmanager.Extent
+	growths []kvmanager.Growth
 }
 
-// NewFloor returns the floor of an engine; whoever made cache and store closes them.
-func NewFloor(o Options) *Floor {
-	f := &Floor{o: o, ropes: [2][]Rope{make([]Rope, len(o.Shape.Layers)), make([]Rope, len(o.Shape.Layers))}, spent: policyTimes{}}
+// NewShared returns what an engine's texts share; whoever made cache and store closes them.
+func NewShared(o Options) *Shared {
+	f := &Shared{o: o, ropes: [2][]Rope{make([]Rope, len(o.Shape.Layers)), make([]Rope, len(o.Shape.Layers))}, spent: policyTimes{}}
 	f.drive, _ = o.Store.(offload.Scorer)
 	return f
 }
 
 // begin runs what talks to a drive beside the caller.
-func (f *Floor) begin(talk func()) { clock.Go(f.o.Clock, talk) }
+func (f *Shared) begin(talk func()) { clock.Go(f.o.Clock, talk) }
 
 // await waits until what begin has run is over.
-func (f *Floor) await(over <-chan struct{}) { clock.Wait(f.o.Clock, over, nil) }
+func (f *Shared) await(over <-chan struct{}) { clock.Wait(f.o.Clock, over, nil) }
 
 // scanned tells the clock that a layer's tokens were scored.
-func (f *Floor) scanned(layer, tokens int) {
+func (f *Shared) scanned(layer, tokens int) {
 	clock.Spend(f.o.Clock, clock.Scan, f.layerBytes(layer, tokens))
 }
 
 // gathered tells the clock that the selected tokens of a layer were copied together.
-func (f *Floor) gathered(layer int, picks [][]int32, views []attention.View) {
+func (f *Shared) gathered(layer int, picks [][]int32, views []attention.View) {
 	n := 0
 	for g := range views {
 		if g < len(picks) && picks[g] != nil {
@@ -125,28 +125,28 @@ func (f *Floor) gathered(layer int, picks [][]int32, views []attention.View) {
 }
 
 // Tiered reports whether there is a backing store below host memory.
-func (f *Floor) Tiered() bool { return f.o.Store != nil }
+func (f *Shared) Tiered() bool { return f.o.Store != nil }
 
 // Recovers reports whether KV lies where it may be lost, and is computed again then.
-func (f *Floor) Recovers() bool { return f.Tiered() || f.o.Drives != nil }
+func (f *Shared) Recovers() bool { return f.Tiered() || f.o.Drives != nil }
 
 // Scores are the accounts of key scoring, of all texts.
-func (f *Floor) Scores() ScoreUse { return f.use }
+func (f *Shared) Scores() ScoreUse { return f.use }
 
 // Pools are the accounts of tokens that changed place, of all texts.
-func (f *Floor) Pools() PoolUse { return f.pools }
+func (f *Shared) Pools() PoolUse { return f.pools }
 
 // Reuse are the accounts of groups that were read again or found, of all texts.
-func (f *Floor) Reuse() ReuseUse { return f.reuse }
+func (f *Shared) Reuse() ReuseUse { return f.reuse }
 
 // Balance is how the text that was divided last is shared by host and drive; nil = none was.
-func (f *Floor) Balance() *BalanceUse { return f.balance }
+func (f *Shared) Balance() *BalanceUse { return f.balance }
 
 // Shape is the model for policies that are made from now on: what they need to know of it beside the text is filled in there.
-func (f *Floor) Shape() *Shape { return &f.o.Shape }
+func (f *Shared) Shape() *Shape { return &f.o.Shape }
 
-// rope is a layer's, in a text that is long or not (Text.SetLong).
-func (f *Floor) rope(layer int, long bool) Rope {
+// rope is a layer's, in a text that is long or not (Sequence.SetLong).
+func (f *Shared) rope(layer int, long bool) Rope {
 	ropes := f.ropes[0]
 	if long {
 		ropes = f.ropes[1]
@@ -158,16 +158,16 @@ func (f *Floor) rope(layer int, long bool) Rope {
 }
 
 // kvBytesPerToken is what one token takes in pages over the layers that policies act on, rounded down.
-func (f *Floor) kvBytesPerToken() int { return f.o.Shape.KVBytes }
+func (f *Shared) kvBytesPerToken() int { return f.o.Shape.KVBytes }
 
 // layerBytes is what tokens take in the pages of a layer, rounded down.
-func (f *Floor) layerBytes(layer, tokens int) int64 {
+func (f *Shared) layerBytes(layer, tokens int) int64 {
 	l := f.o.KV.Layout(layer)
 	return int64(tokens) * int64(f.o.Shape.kv(layer).Heads*l.PageBytes()/l.Tokens)
 }
 
 // mostBytes is layerBytes of the layer whose tokens take most.
-func (f *Floor) mostBytes(tokens int) int64 {
+func (f *Shared) mostBytes(tokens int) int64 {
 	most := int64(0)
 	for layer := range f.o.Shape.Layers {
 		if f.o.Shape.Layers.Keeps(layer) {
@@ -178,21 +178,21 @@ func (f *Floor) mostBytes(tokens int) int64 {
 }
 
 // blockTokens is the number of tokens of what the backing store keeps as one record.
-func (f *Floor) blockTokens() int { return f.o.KV.Format().Tokens }
+func (f *Shared) blockTokens() int { return f.o.KV.Format().Tokens }
 
 // Yield lets what talks to a drive run between two pieces of work, where it shares a core with those who compute.
-func (f *Floor) Yield() {
+func (f *Shared) Yield() {
 	if f.drive != nil {
 		yield()
 	}
 }
 
 // Begin plans what stays in host memory while the passes of one step run, and begins the decode steps among them.
-func (f *Floor) Begin(passes ...*Pass) error {
+func (f *Shared) Begin(passes ...*Pass) error {
 	if f.o.KV.StateBytes() > 0 {
 		for _, p := range passes {
 			for i := range p.Rows {
-				if err := p.Rows[i].Text.seq.ReserveStates(); err != nil {
+				if err := p.Rows[i].Sequence.seq.ReserveStates(); err != nil {
 					return fmt.Errorf("retrieval: %w", err)
 				}
 			}
@@ -204,22 +204,22 @@ func (f *Floor) Begin(passes ...*Pass) error {
 	if err := f.chargeStore(); err != nil {
 		return err
 	}
-	f.extents = f.extents[:0]
+	f.growths = f.growths[:0]
 	for _, p := range passes {
 		for i := range p.Rows {
 			r := &p.Rows[i]
-			x := kvmanager.Extent{Seq: r.Text.seq, Rows: len(r.Pos)}
+			x := kvmanager.Growth{Seq: r.Sequence.seq, Rows: len(r.Pos)}
 			if r.Reading.Prompt() {
 				x.Tokens = r.Len
 			} else {
-				r.Text.res.step()
+				r.Sequence.res.step()
 			}
-			x = r.Text.res.extent(x)
-			x.Beside += f.indexGrowth(int(r.Text.read), r.Text.tokensAfter(&x)) + r.waiting()
-			f.extents = append(f.extents, x)
+			x = r.Sequence.res.growth(x)
+			x.Beside += f.indexGrowth(int(r.Sequence.read), r.Sequence.tokensAfter(&x)) + r.waiting()
+			f.growths = append(f.growths, x)
 		}
 	}
-	err := f.o.KV.Plan(f.extents)
+	err := f.o.KV.Plan(f.growths)
 	if !errors.Is(err, kvmanager.ErrBudget) {
 		return err
 	}
@@ -231,18 +231,18 @@ func (f *Floor) Begin(passes ...*Pass) error {
 	if err := f.chargeStore(); err != nil {
 		return err
 	}
-	return f.o.KV.Plan(f.extents)
+	return f.o.KV.Plan(f.growths)
 }
 
 // indexGrowth is what the store's index of a text takes more when it has grown from some tokens to more: chargeStore will count it.
-func (f *Floor) indexGrowth(from, to int) int64 {
+func (f *Shared) indexGrowth(from, to int) int64 {
 	t := f.blockTokens()
 	return f.o.Store.IndexBytes((to+t-1)/t) - f.o.Store.IndexBytes((from+t-1)/t)
 }
 
 // chargeStore counts what the backing store holds in host memory (index, checksums, staging) against the budget. It grows
 // with what is stored, so it is looked at before each step.
-func (f *Floor) chargeStore() error {
+func (f *Shared) chargeStore() error {
 	n := f.o.Store.Stats().HostBytes
 	if more := n - f.charged; more > 0 {
 		if err := f.o.KV.Charge(more); err != nil {
@@ -256,7 +256,7 @@ func (f *Floor) chargeStore() error {
 }
 
 // storeError says which tier an error is of.
-func (f *Floor) storeError(err error) error {
+func (f *Shared) storeError(err error) error {
 	if err == nil || !f.Tiered() {
 		return err
 	}
@@ -267,7 +267,7 @@ func (f *Floor) storeError(err error) error {
 func Refused(err error) bool { return errors.Is(err, errScoring) }
 
 // NoteRefused counts an error that Refused knows.
-func (f *Floor) NoteRefused() { f.use.Refused++ }
+func (f *Shared) NoteRefused() { f.use.Refused++ }
 
 // Gone reports whether an error says that the connection to a drive had ended and did not come back, or that it did not
 // answer: reading a text again would not help.
@@ -276,4 +276,4 @@ func Gone(err error) bool {
 }
 
 // StoreBytes is the host memory of the backing store that is counted against the budget.
-func (f *Floor) StoreBytes() int64 { return f.charged }
+func (f *Shared) StoreBytes() int64 { return f.charged }

@@ -27,8 +27,8 @@ type bar struct {
 	begun, said time.Time // without a terminal
 }
 
-func (a *app) newBar() *bar {
-	return &bar{w: a.stderr, show: a.isTTY(a.stderr) && !a.quiet, quiet: a.quiet}
+func (c *console) newBar() *bar {
+	return &bar{w: c.stderr, show: c.isTTY(c.stderr) && !c.quiet, quiet: c.quiet}
 }
 
 // say prints how far it is, once a minute.

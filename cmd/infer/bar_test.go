@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ import (
 func TestProgressLines(t *testing.T) {
 	defer func(d time.Duration) { lineEvery = d }(lineEvery)
 	var out bytes.Buffer
-	a := &app{stderr: &out}
+	a := newApp(context.Background(), nil, nil, &out)
 	b := a.newBar()
 	b.count("rows", 1, 10)
 	b.count("rows", 2, 10)

@@ -13,7 +13,9 @@ import (
 
 func init() { register(newBench) }
 
-type benchFlags struct {
+type benchCommand struct {
+	*app
+
 	load     loadFlags
 	kv       kvFlags
 	o        bench.Options
@@ -29,7 +31,7 @@ type benchFlags struct {
 }
 
 func newBench(a *app) *cobra.Command {
-	f := &benchFlags{}
+	bc := &benchCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure prompt processing and generation",
@@ -51,70 +53,70 @@ Each repeat is a line on stderr while the bench runs (not with --quiet); rows of
   infer bench -p 0 -n 16 -d 8000 --continue --file book.txt --case "hillinfer:alpha=0.1" \
     --case "hillinfer:alpha=0.1 on host=64MiB ssd=/data/kv,1GiB" --case "full on host=64MiB ssd=/data/kv,1GiB"`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return bc.run() },
 	}
-	f.load.severally = true
-	f.load.addRun(cmd)
-	f.load.addWeights(cmd)
+	bc.load.severally = true
+	bc.load.addRun(cmd)
+	bc.load.addWeights(cmd)
 	p := cmd.Flags()
-	p.IntVarP(&f.o.P, "n-prompt", "p", 512, "prompt tokens (0: no such row)")
-	p.IntVarP(&f.o.N, "n-gen", "n", 128, "generated tokens (0: no such row)")
-	p.IntVarP(&f.o.D, "depth", "d", 0, "tokens in the cache before")
-	p.IntVarP(&f.o.Repeats, "repetitions", "r", 5, "measured repeats")
-	p.IntVar(&f.o.Batch, "batch", 1, "sequences decoded together")
-	p.Uint64Var(&f.o.Seed, "seed", 1, "seed of the random tokens")
-	p.StringVar(&f.text, "file", "", "take the tokens from a text instead")
-	p.BoolVar(&f.o.Continue, "continue", false, "read the depth once; repeats of generation go on from each other")
-	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats: a row each)")
-	p.StringArrayVar(&f.kv.tiers, "tier", nil, tierHelp)
-	p.StringArrayVar(&f.cases, "case", nil, `"POLICY" or "POLICY on TIER TIER…", instead of --policy and --tier (repeats: a row each, measured in turn)`)
-	p.BoolVar(&f.predict, "predict", false, "what each case's steps take, measured and on a model of this host: the rates of its disk or drive, the same policy in memory, and at another depth without a device")
-	p.StringVar(&f.record, "record-trace", "", "write to this file, for infer simulate --fit: with --predict what the measured runs took, call by call; without it what tokens are worth to a policy at each of -n steps behind -d tokens, and measure nothing")
-	p.IntVar(&f.traceLayers, "trace-layers", 0, "with --record-trace, without --predict: so many layers, evenly spaced (0: all)")
-	p.StringVar(&f.hardware, "hardware", "", "with --predict: predict for the host of this file (infer simulate --fit) and measure nothing")
-	p.StringVarP(&f.format, "output", "o", "auto", "auto (md and a verdict for one case, table for several), table, json, jsonl, md or csv (the last two with llama-bench's columns: mean ± standard deviation)")
+	p.IntVarP(&bc.o.P, "n-prompt", "p", 512, "prompt tokens (0: no such row)")
+	p.IntVarP(&bc.o.N, "n-gen", "n", 128, "generated tokens (0: no such row)")
+	p.IntVarP(&bc.o.D, "depth", "d", 0, "tokens in the cache before")
+	p.IntVarP(&bc.o.Repeats, "repetitions", "r", 5, "measured repeats")
+	p.IntVar(&bc.o.Batch, "batch", 1, "sequences decoded together")
+	p.Uint64Var(&bc.o.Seed, "seed", 1, "seed of the random tokens")
+	p.StringVar(&bc.text, "file", "", "take the tokens from a text instead")
+	p.BoolVar(&bc.o.Continue, "continue", false, "read the depth once; repeats of generation go on from each other")
+	p.StringArrayVar(&bc.policies, "policy", nil, "KV policy (repeats: a row each)")
+	p.StringArrayVar(&bc.kv.tiers, "tier", nil, tierHelp)
+	p.StringArrayVar(&bc.cases, "case", nil, `"POLICY" or "POLICY on TIER TIER…", instead of --policy and --tier (repeats: a row each, measured in turn)`)
+	p.BoolVar(&bc.predict, "predict", false, "what each case's steps take, measured and on a model of this host: the rates of its disk or drive, the same policy in memory, and at another depth without a device")
+	p.StringVar(&bc.record, "record-trace", "", "write to this file, for infer simulate --fit: with --predict what the measured runs took, call by call; without it what tokens are worth to a policy at each of -n steps behind -d tokens, and measure nothing")
+	p.IntVar(&bc.traceLayers, "trace-layers", 0, "with --record-trace, without --predict: so many layers, evenly spaced (0: all)")
+	p.StringVar(&bc.hardware, "hardware", "", "with --predict: predict for the host of this file (infer simulate --fit) and measure nothing")
+	p.StringVarP(&bc.format, "output", "o", "auto", "auto (md and a verdict for one case, table for several), table, json, jsonl, md or csv (the last two with llama-bench's columns: mean ± standard deviation)")
 	return cmd
 }
 
 // kvCases are the policies and tiers to be measured.
-func (f *benchFlags) kvCases() ([]kvFlags, error) {
+func (bc *benchCommand) kvCases() ([]kvFlags, error) {
 	var out []kvFlags
-	if len(f.cases) > 0 && (len(f.policies) > 0 || len(f.kv.tiers) > 0) {
+	if len(bc.cases) > 0 && (len(bc.policies) > 0 || len(bc.kv.tiers) > 0) {
 		return nil, usageErrorf("--case names policy and tiers: --policy and --tier exclude it")
 	}
-	for _, c := range f.cases {
+	for _, c := range bc.cases {
 		name, tiers, _ := strings.Cut(c, " on ")
 		out = append(out, kvFlags{policy: strings.TrimSpace(name), tiers: strings.Fields(tiers)})
 	}
-	if len(f.policies) == 0 && len(out) == 0 {
-		f.policies = []string{""} // the model's own
+	if len(bc.policies) == 0 && len(out) == 0 {
+		bc.policies = []string{""} // the model's own
 	}
-	for _, p := range f.policies {
-		out = append(out, kvFlags{policy: p, tiers: f.kv.tiers})
+	for _, p := range bc.policies {
+		out = append(out, kvFlags{policy: p, tiers: bc.kv.tiers})
 	}
 	return out, nil
 }
 
-func (a *app) bench(f *benchFlags) (err error) {
-	if !slices.Contains(benchFormats, f.format) {
-		return usageErrorf("-o %s: want %s%s", f.format, strings.Join(benchFormats, ", "), nearest.Hint(f.format, benchFormats))
+func (bc *benchCommand) run() (err error) {
+	if !slices.Contains(benchFormats, bc.format) {
+		return usageErrorf("-o %s: want %s%s", bc.format, strings.Join(benchFormats, ", "), nearest.Hint(bc.format, benchFormats))
 	}
-	kvs, err := f.kvCases()
+	kvs, err := bc.kvCases()
 	if err != nil {
 		return err
 	}
-	for _, b := range f.load.backends {
+	for _, b := range bc.load.backends {
 		if err := knownBackend(b); err != nil {
 			return err
 		}
 	}
 	switch {
-	case f.predict:
-		return a.benchPredict(f, kvs)
-	case f.record != "":
-		return a.recordScores(f, kvs)
+	case bc.predict:
+		return bc.benchPredict(kvs)
+	case bc.record != "":
+		return bc.recordScores(kvs)
 	}
-	cases, err := a.openBenchCases(f, kvs)
+	cases, err := bc.openBenchCases(kvs)
 	defer func() {
 		for _, c := range cases {
 			c.close()
@@ -123,12 +125,12 @@ func (a *app) bench(f *benchFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	out := a.benchPrinter(f.format)
+	out := bc.benchPrinter(bc.format)
 	for _, generation := range []bool{false, true} {
-		if !generation && f.o.P == 0 && f.o.N > 0 || generation && f.o.N == 0 {
+		if !generation && bc.o.P == 0 && bc.o.N > 0 || generation && bc.o.N == 0 {
 			continue
 		}
-		if err := a.measureCases(cases, generation, f.o, out.row); err != nil {
+		if err := bc.measureCases(cases, generation, bc.o, out.row); err != nil {
 			return err
 		}
 	}
@@ -137,7 +139,7 @@ func (a *app) bench(f *benchFlags) (err error) {
 
 // measureCases measures a row of each case, in turn, and hands each over as soon as its last repeat is done. Each repeat is a line on
 // stderr where there are several.
-func (a *app) measureCases(cases []*benchCase, generation bool, o bench.Options, done func(benchRow) error) error {
+func (bc *benchCommand) measureCases(cases []*benchCase, generation bool, o bench.Options, done func(benchRow) error) error {
 	open := make([]*bench.Run, 0, len(cases))
 	defer func() {
 		for _, b := range open {
@@ -146,7 +148,7 @@ func (a *app) measureCases(cases []*benchCase, generation bool, o bench.Options,
 	}()
 	for _, c := range cases {
 		o.Text = c.text
-		b, err := bench.Open(a.ctx, c.l.engine, generation, o)
+		b, err := bench.Open(bc.ctx, c.l.engine, generation, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name(), err)
 		}
@@ -155,12 +157,12 @@ func (a *app) measureCases(cases []*benchCase, generation bool, o bench.Options,
 	rounds := max(o.Repeats, 1)
 	for round := range rounds {
 		for i, b := range open {
-			if err := b.Repeat(a.ctx); err != nil {
+			if err := b.Repeat(bc.ctx); err != nil {
 				return fmt.Errorf("%s: %w", cases[i].name(), err)
 			}
 			r := b.Row()
 			if rounds*len(open) > 1 {
-				a.notice("%s, round %d of %d: %.2f t/s with %s", r.Test, round+1, rounds, r.TPS[round], cases[i].title())
+				bc.notice("%s, round %d of %d: %.2f t/s with %s", r.Test, round+1, rounds, r.TPS[round], cases[i].title())
 			}
 			if round+1 < rounds {
 				continue

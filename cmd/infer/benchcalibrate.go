@@ -29,18 +29,18 @@ type openRun struct {
 }
 
 // openRun opens a case on a machine and reads its depth.
-func (a *app) openRun(f *benchFlags, kv kvFlags, machine tier.Machine) (*openRun, error) {
-	own := *f
+func (bc *benchCommand) openRun(kv kvFlags, machine tier.Machine) (*openRun, error) {
+	own := *bc
 	own.load.machine = machine
 	var err error
-	r := &openRun{kv: kv, depth: f.o.D}
-	if r.cases, err = a.openBenchCases(&own, []kvFlags{kv}); err != nil {
+	r := &openRun{kv: kv, depth: bc.o.D}
+	if r.cases, err = own.openBenchCases([]kvFlags{kv}); err != nil {
 		r.close()
 		return nil, err
 	}
-	o := f.o
+	o := bc.o
 	o.Text = r.cases[0].text
-	if r.Run, err = bench.Open(a.ctx, r.cases[0].l.engine, true, o); err != nil {
+	if r.Run, err = bench.Open(bc.ctx, r.cases[0].l.engine, true, o); err != nil {
 		err = fmt.Errorf("%s: %w", r.cases[0].name(), err)
 		r.close()
 		return nil, err
@@ -60,8 +60,8 @@ func (r *openRun) close() {
 }
 
 // repeat measures once more.
-func (a *app) repeat(r *openRun) error {
-	if err := r.Repeat(a.ctx); err != nil {
+func (bc *benchCommand) repeat(r *openRun) error {
+	if err := r.Repeat(bc.ctx); err != nil {
 		return fmt.Errorf("%s: %w", r.cases[0].name(), err)
 	}
 	return nil
@@ -78,10 +78,10 @@ type timedRun struct {
 }
 
 // openTimed opens a case and records it from then on.
-func (a *app) openTimed(f *benchFlags, kv kvFlags) (t *timedRun, err error) {
+func (bc *benchCommand) openTimed(kv kvFlags) (t *timedRun, err error) {
 	t = &timedRun{rec: simulate.NewRecording()}
 	machine := tier.Machine{Disk: t.rec.Disk(vfs.OS{}), Dial: t.rec.Dial(nil), Wrap: func(b model.Backend) model.Backend { t.timed = t.rec.Backend(b); return t.timed }}
-	if t.openRun, err = a.openRun(f, kv, machine); err != nil {
+	if t.openRun, err = bc.openRun(kv, machine); err != nil {
 		return nil, err
 	}
 	t.timed.Reset()
@@ -105,16 +105,16 @@ type inMemory struct {
 }
 
 // timedInMemory measures a policy without tiers; what plain has outside of the backend's calls is a layer's own.
-func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inMemory, error) {
+func (bc *benchCommand) timedInMemory(policy string, plain *inMemory) (*inMemory, error) {
 	var timed *simulate.Timed
-	r, err := a.openRun(f, kvFlags{policy: policy}, tier.Machine{Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }})
+	r, err := bc.openRun(kvFlags{policy: policy}, tier.Machine{Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }})
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
 	timed.Reset()
-	for range max(f.o.Repeats, 1) {
-		if err := a.repeat(r); err != nil {
+	for range max(bc.o.Repeats, 1) {
+		if err := bc.repeat(r); err != nil {
 			return nil, err
 		}
 	}
@@ -127,7 +127,7 @@ func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inM
 	fixed := out.rest
 	if plain != nil {
 		fixed = min(fixed, plain.rest)
-		scanned := float64(c.Batch*(f.o.D+f.o.N*(2+len(c.TPS))/2)) * float64(2*m.Cache().Numbers())
+		scanned := float64(c.Batch*(bc.o.D+bc.o.N*(2+len(c.TPS))/2)) * float64(2*m.Cache().Numbers())
 		out.compute.Scan = (out.rest - fixed) / scanned
 	}
 	out.compute.Layer = fixed / float64(m.Layers)
@@ -138,7 +138,7 @@ func (a *app) timedInMemory(f *benchFlags, policy string, plain *inMemory) (*inM
 const calibrateShare = 0.75
 
 // smaller is a case at calibrateShare, with a folder of its own on an SSD.
-func smaller(f *benchFlags, kv kvFlags) (own benchFlags, less kvFlags, made []string, err error) {
+func smaller(f *benchCommand, kv kvFlags) (own benchCommand, less kvFlags, made []string, err error) {
 	own, less = *f, kvFlags{policy: kv.policy}
 	own.o.D, own.o.Repeats = int(calibrateShare*float64(f.o.D)), max(f.o.Repeats, 1)+1
 	tiers, err := tierList(kv.tiers)
@@ -158,23 +158,23 @@ func smaller(f *benchFlags, kv kvFlags) (own benchFlags, less kvFlags, made []st
 
 // inTurns measures a case, and in turns with it the smaller one from which the host's rates on its tier are learnt: a device, and a machine
 // that is shared, are not the same at all times.
-func (a *app) inTurns(f *benchFlags, kv kvFlags) (whole, part *timedRun, err error) {
-	own, less, made, err := smaller(f, kv)
+func (bc *benchCommand) inTurns(kv kvFlags) (whole, part *timedRun, err error) {
+	own, less, made, err := smaller(bc, kv)
 	if err != nil {
 		return nil, nil, err
 	}
-	if whole, err = a.openTimed(f, kv); err != nil {
+	if whole, err = bc.openTimed(kv); err != nil {
 		return nil, nil, err
 	}
-	if part, err = a.openTimed(&own, less); err != nil {
+	if part, err = own.openTimed(less); err != nil {
 		whole.close()
 		return nil, nil, err
 	}
 	part.cases[0].made = made
-	err = a.repeat(part.openRun)
-	for range max(f.o.Repeats, 1) {
+	err = bc.repeat(part.openRun)
+	for range max(bc.o.Repeats, 1) {
 		if err == nil {
-			err = errors.Join(a.repeat(whole.openRun), a.repeat(part.openRun))
+			err = errors.Join(bc.repeat(whole.openRun), bc.repeat(part.openRun))
 		}
 	}
 	if err != nil {
@@ -185,15 +185,15 @@ func (a *app) inTurns(f *benchFlags, kv kvFlags) (whole, part *timedRun, err err
 }
 
 // asking takes from a run of the smaller case, on a disk that is none, what asking the tier for a record costs the host.
-func (a *app) asking(f *benchFlags, kv kvFlags, host *simulate.Host) error {
-	own, less, _, err := smaller(f, kv)
+func (bc *benchCommand) asking(kv kvFlags, host *simulate.Host) error {
+	own, less, _, err := smaller(bc, kv)
 	if err != nil {
 		return err
 	}
 	own.o.Repeats = 2
 	var timed *simulate.Timed
 	metered, free := clock.NewMetered(), simulate.NewFreeDisk()
-	r, err := a.openRun(&own, less, tier.Machine{Clock: metered, Disk: free, Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }})
+	r, err := own.openRun(less, tier.Machine{Clock: metered, Disk: free, Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }})
 	if err != nil {
 		return fmt.Errorf("calibrating %s: %w", kv.policyName(), err)
 	}
@@ -201,7 +201,7 @@ func (a *app) asking(f *benchFlags, kv kvFlags, host *simulate.Host) error {
 	timed.Reset()
 	_, _ = metered.Spent(), free.Used()
 	for range own.o.Repeats {
-		if err := a.repeat(r); err != nil {
+		if err := bc.repeat(r); err != nil {
 			return err
 		}
 	}
@@ -213,31 +213,31 @@ func (a *app) asking(f *benchFlags, kv kvFlags, host *simulate.Host) error {
 }
 
 // predictCase measures and predicts one case.
-func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, plain *inMemory, rec *simulate.Recording) (row predictedRow, err error) {
+func (bc *benchCommand) predictCase(kv kvFlags, rates offload.HostRates, plain *inMemory, rec *simulate.Recording) (row predictedRow, err error) {
 	host := simulate.Host{Cores: processors, Rates: rates}
 	ssd, socket, err := lowerTier(kv.tiers)
 	if err != nil {
 		return row, err
 	}
-	if host.Storage, err = a.storageOf(ssd); err != nil {
+	if host.Storage, err = bc.storageOf(ssd); err != nil {
 		return row, err
 	}
-	whole, part, err := a.inTurns(f, kv)
+	whole, part, err := bc.inTurns(kv)
 	if err != nil {
 		return row, err
 	}
 	m, measured, use, learnt, seen := whole.cases[0].l.model, whole.Row(), whole.kvUse(), part.end(), whole.end()
 	whole.close()
 	part.close()
-	memory, err := a.timedInMemory(f, kv.policyName(), plain)
+	memory, err := bc.timedInMemory(kv.policyName(), plain)
 	if err != nil {
 		return row, err
 	}
 	host.Compute = memory.compute
 	if ssd != "" {
-		err = a.asking(f, kv, &host)
+		err = bc.asking(kv, &host)
 	} else {
-		host.Drive, err = a.driveOf(socket, kv, m)
+		host.Drive, err = bc.driveOf(socket, kv, m)
 	}
 	if err != nil {
 		return row, err
@@ -248,7 +248,7 @@ func (a *app) predictCase(f *benchFlags, kv kvFlags, rates offload.HostRates, pl
 	if _, err := host.Learn(learnt); err != nil {
 		return row, err
 	}
-	if row, err = a.modelledCase(f, kv, host); err != nil {
+	if row, err = bc.modelledCase(kv, host); err != nil {
 		return row, err
 	}
 	row.MemoryMS, row.MeasuredMS, row.MeasuredKV, row.MeasuredFrom = 1e3*memory.step, 1e3*medianStep(measured), &use, sourceOf(measured)
@@ -284,19 +284,19 @@ func lowerTier(specs []string) (ssd, socket string, err error) {
 }
 
 // storageOf measures a directory; nil where there is none.
-func (a *app) storageOf(dir string) (*offload.StorageRates, error) {
+func (bc *benchCommand) storageOf(dir string) (*offload.StorageRates, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	r, err := offload.MeasureStorage(a.ctx, dir, offload.MeasureOptions{SizeBytes: 64 * units.MiB, Each: diskEach, Rounds: 1, NoStore: true})
+	r, err := offload.MeasureStorage(bc.ctx, dir, offload.MeasureOptions{SizeBytes: 64 * units.MiB, Each: diskEach, Rounds: 1, NoStore: true})
 	return &r, err
 }
 
 // driveOf measures what a policy's steps ask of a drive.
-func (a *app) driveOf(socket string, kv kvFlags, m *model.Model) (*simulate.Drive, error) {
+func (bc *benchCommand) driveOf(socket string, kv kvFlags, m *model.Model) (*simulate.Drive, error) {
 	spec, err := policy.Parse(kv.policyName())
 	if err != nil {
 		return nil, err
 	}
-	return simulate.MeasureDrive(a.ctx, socket, m, spec)
+	return simulate.MeasureDrive(bc.ctx, socket, m, spec)
 }

@@ -49,28 +49,28 @@ func (c *benchCase) title() string {
 
 // openBenchCases opens every case. On an error those opened are to be closed too. A bench may go deeper than the model was
 // trained for: it is about time.
-func (a *app) openBenchCases(f *benchFlags, kvs []kvFlags) (cases []*benchCase, err error) {
-	quiet := a.quiet
-	a.quiet = true
-	defer func() { a.quiet = quiet }()
+func (bc *benchCommand) openBenchCases(kvs []kvFlags) (cases []*benchCase, err error) {
+	quiet := bc.quiet
+	bc.quiet = true
+	defer func() { bc.quiet = quiet }()
 	text := ""
-	if f.text != "" {
-		if text, err = a.readText(f.text); err != nil {
+	if bc.text != "" {
+		if text, err = bc.readText(bc.text); err != nil {
 			return nil, err
 		}
 	}
-	n := len(kvs) * len(f.load.backends)
+	n := len(kvs) * len(bc.load.backends)
 	for i := range n {
-		load, kv := f.load, kvs[i%len(kvs)]
+		load, kv := bc.load, kvs[i%len(kvs)]
 		c := &benchCase{kv: kv}
-		load.backend, load.texts = f.load.backends[i/len(kvs)], f.o.Batch
+		load.backend, load.texts = bc.load.backends[i/len(kvs)], bc.o.Batch
 		if load.context == "" || load.context == "0" {
-			load.context = fmt.Sprint(max(f.o.Tokens(), 64))
+			load.context = fmt.Sprint(max(bc.o.Tokens(), 64))
 		}
 		if kv.tiers, c.tiers, err = ownFolders(kv.tiers, i, n); err != nil {
 			return cases, err
 		}
-		if c.l, err = a.openKVEngine(&load, &kv); err != nil {
+		if c.l, err = bc.openKVEngine(&load, &kv); err != nil {
 			return cases, err
 		}
 		c.kv.own = kv.own
@@ -230,8 +230,8 @@ func medianRatio(a, b []float64) float64 {
 }
 
 // printBench prints rows as a table; columns of tiers only where there are some.
-func (a *app) printBench(rows []benchRow) error {
-	w := tabwriter.NewWriter(a.stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
+func (bc *benchCommand) printBench(rows []benchRow) error {
+	w := tabwriter.NewWriter(bc.stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
 	tiered := slices.ContainsFunc(rows, func(r benchRow) bool { return len(r.Tiers) > 0 })
 	limited := slices.ContainsFunc(rows, func(r benchRow) bool { return r.Weights != nil && r.Weights.ReadRate > 0 })
 	fmt.Fprint(w, "model\ttest\tbackend\tpolicy\tthreads\tbatch\tt/s (median)\tratio\tttft ms\tpeak MiB\tcpu\t")

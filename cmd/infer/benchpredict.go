@@ -59,20 +59,20 @@ func partsOf(t *simulate.Timed, r bench.Row) (p stepParts) {
 
 // benchPredict measures each case on tiers and predicts it: the case, in turns with a smaller one from which rates are learnt; its policy in
 // memory; what asking costs; and the case on the hardware model.
-func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
-	if f.o.N == 0 || f.o.D == 0 || !f.o.Continue || len(f.load.backends) != 1 || f.load.backends[0] != "native" {
+func (bc *benchCommand) benchPredict(kvs []kvFlags) error {
+	if bc.o.N == 0 || bc.o.D == 0 || !bc.o.Continue || len(bc.load.backends) != 1 || bc.load.backends[0] != "native" {
 		return usageErrorf("--predict: want -n and -d above 0, --continue, and the native backend")
 	}
-	f.o.P = 0
-	if f.hardware != "" {
-		return a.benchModelled(f, kvs)
+	bc.o.P = 0
+	if bc.hardware != "" {
+		return bc.benchModelled(kvs)
 	}
-	rates := offload.MeasureHost(f.load.threads, hostEach)
+	rates := offload.MeasureHost(bc.load.threads, hostEach)
 	var rec *simulate.Recording
-	if f.record != "" {
+	if bc.record != "" {
 		rec = simulate.NewRecording()
 	}
-	plain, err := a.timedInMemory(f, "full", nil)
+	plain, err := bc.timedInMemory("full", nil)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
 		if len(kv.tiers) == 0 {
 			return usageErrorf("--predict: case %s has no tiers", kv.policyName())
 		}
-		row, err := a.predictCase(f, kv, rates, plain, rec)
+		row, err := bc.predictCase(kv, rates, plain, rec)
 		if err != nil {
 			return err
 		}
@@ -89,15 +89,15 @@ func (a *app) benchPredict(f *benchFlags, kvs []kvFlags) error {
 	}
 	if rec != nil {
 		var b bytes.Buffer
-		if err := errors.Join(rec.Write(&b), replace.WriteFile(f.record, b.Bytes(), 0o644)); err != nil {
+		if err := errors.Join(rec.Write(&b), replace.WriteFile(bc.record, b.Bytes(), 0o644)); err != nil {
 			return err
 		}
 	}
-	return a.printPredicted(f.format, rows)
+	return bc.printPredicted(bc.format, rows)
 }
 
 // modelledCase is a case on the hardware model alone.
-func (a *app) modelledCase(f *benchFlags, kv kvFlags, host simulate.Host) (row predictedRow, err error) {
+func (bc *benchCommand) modelledCase(kv kvFlags, host simulate.Host) (row predictedRow, err error) {
 	var modelled *simulate.Timed
 	paced := simulate.PaceHost(host)
 	machine := tier.Machine{Clock: paced.Clock, Dial: paced.Dial, Wrap: func(b model.Backend) model.Backend {
@@ -107,7 +107,7 @@ func (a *app) modelledCase(f *benchFlags, kv kvFlags, host simulate.Host) (row p
 	if paced.Disk != nil {
 		machine.Disk = paced.Disk
 	}
-	r, err := a.openRun(f, kv, machine)
+	r, err := bc.openRun(kv, machine)
 	if err != nil {
 		return row, err
 	}
@@ -115,45 +115,45 @@ func (a *app) modelledCase(f *benchFlags, kv kvFlags, host simulate.Host) (row p
 	defer paced.Settle()
 	paced.Settle()
 	modelled.Reset()
-	for range max(f.o.Repeats, 1) {
-		if err := a.repeat(r); err != nil {
+	for range max(bc.o.Repeats, 1) {
+		if err := bc.repeat(r); err != nil {
 			return row, err
 		}
 	}
 	predicted, predictedKV := r.Row(), r.kvUse()
-	return predictedRow{Policy: kv.policyName(), Tiers: kv.tiers, Batch: predicted.Batch, Depth: f.o.D, PredictedMS: 1e3 * medianStep(predicted),
+	return predictedRow{Policy: kv.policyName(), Tiers: kv.tiers, Batch: predicted.Batch, Depth: bc.o.D, PredictedMS: 1e3 * medianStep(predicted),
 		PredictedIn: partsOf(modelled, predicted), PredictedKV: predictedKV, Host: host, PredictedFrom: "modelled"}, nil
 }
 
 // benchModelled predicts cases for the host of a hardware file, which infer simulate --fit has written; nothing is measured.
-func (a *app) benchModelled(f *benchFlags, kvs []kvFlags) error {
-	if f.record != "" {
+func (bc *benchCommand) benchModelled(kvs []kvFlags) error {
+	if bc.record != "" {
 		return usageErrorf("--record-trace records what is measured: --hardware excludes it")
 	}
-	b, err := os.ReadFile(f.hardware)
+	b, err := os.ReadFile(bc.hardware)
 	if err != nil {
 		return err
 	}
 	fitted, err := simulate.ReadHardware(b)
 	if err != nil {
-		return usageErrorf("--hardware %s: %v", f.hardware, err)
+		return usageErrorf("--hardware %s: %v", bc.hardware, err)
 	}
 	var rows []predictedRow
 	for _, kv := range kvs {
-		host, ok := fitted.Of(kv.policyName(), max(f.o.Batch, 1))
+		host, ok := fitted.Of(kv.policyName(), max(bc.o.Batch, 1))
 		if !ok {
-			return usageErrorf("--hardware %s: nothing about policy %s at batch %d", f.hardware, kv.policyName(), max(f.o.Batch, 1))
+			return usageErrorf("--hardware %s: nothing about policy %s at batch %d", bc.hardware, kv.policyName(), max(bc.o.Batch, 1))
 		}
 		if lacks := lacking(host, kv.tiers); lacks != "" {
-			return usageErrorf("--hardware %s: nothing about a tier %s of policy %s: record a run on one (--record-trace) and fit it (infer simulate --fit)", f.hardware, lacks, kv.policyName())
+			return usageErrorf("--hardware %s: nothing about a tier %s of policy %s: record a run on one (--record-trace) and fit it (infer simulate --fit)", bc.hardware, lacks, kv.policyName())
 		}
-		row, err := a.modelledCase(f, kv, host)
+		row, err := bc.modelledCase(kv, host)
 		if err != nil {
 			return err
 		}
 		rows = append(rows, row)
 	}
-	return a.printPredicted(f.format, rows)
+	return bc.printPredicted(bc.format, rows)
 }
 
 // lacking is the first kind of tier that a host knows nothing of; empty = it knows all.
@@ -172,16 +172,16 @@ func medianStep(r bench.Row) float64 { return float64(r.Batch) / r.MedianTPS() }
 func mean(r bench.Row) float64 { return r.Took.Seconds() / math.Max(1, float64(len(r.TPS)*r.N)) }
 
 // printPredicted prints rows.
-func (a *app) printPredicted(format string, rows []predictedRow) error {
+func (bc *benchCommand) printPredicted(format string, rows []predictedRow) error {
 	if format == "json" {
-		e := json.NewEncoder(a.stdout)
+		e := json.NewEncoder(bc.stdout)
 		e.SetIndent("", "  ")
 		return e.Encode(rows)
 	}
 	if format != "table" && format != "auto" {
 		return usageErrorf("--predict: -o %s: want table or json", format)
 	}
-	w := a.newTable()
+	w := bc.newTable()
 	fmt.Fprintln(w, "case\tbatch\tdepth\tin memory ms\tmeasured ms\tpredicted ms\tratio\tfrom")
 	for _, r := range rows {
 		memory, measured, ratio := fmt.Sprintf("%.1f", r.MemoryMS), fmt.Sprintf("%.1f", r.MeasuredMS), fmt.Sprintf("%.2f", r.Ratio)

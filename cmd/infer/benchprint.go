@@ -40,15 +40,15 @@ type benchPrinter struct {
 	end func() error
 }
 
-func (a *app) benchPrinter(format string) benchPrinter {
+func (bc *benchCommand) benchPrinter(format string) benchPrinter {
 	nothing := func() error { return nil }
 	switch format {
 	case "jsonl":
-		return benchPrinter{func(r benchRow) error { return a.printJSON(r) }, nothing}
+		return benchPrinter{func(r benchRow) error { return bc.printJSON(r) }, nothing}
 	case "md":
-		return a.benchMarkdown()
+		return bc.benchMarkdown()
 	case "csv":
-		return a.benchCSV()
+		return bc.benchCSV()
 	}
 	var rows []benchRow
 	keep := func(r benchRow) error {
@@ -57,21 +57,21 @@ func (a *app) benchPrinter(format string) benchPrinter {
 	}
 	switch {
 	case format == "json":
-		return benchPrinter{keep, func() error { return a.printJSON(rows) }}
+		return benchPrinter{keep, func() error { return bc.printJSON(rows) }}
 	case format == "auto":
-		return benchPrinter{keep, func() error { return a.printBenchOfOne(rows) }}
+		return benchPrinter{keep, func() error { return bc.printBenchOfOne(rows) }}
 	}
-	return benchPrinter{keep, func() error { return a.printBench(rows) }}
+	return benchPrinter{keep, func() error { return bc.printBench(rows) }}
 }
 
 // printBenchOfOne prints the rows of one case as llama-bench does, with a verdict; those of several as a table.
-func (a *app) printBenchOfOne(rows []benchRow) error {
+func (bc *benchCommand) printBenchOfOne(rows []benchRow) error {
 	for _, r := range rows {
 		if x := rows[0]; r.Policy != x.Policy || r.Backend != x.Backend || r.Batch != x.Batch || len(r.Tiers) > 0 {
-			return a.printBench(rows)
+			return bc.printBench(rows)
 		}
 	}
-	p := a.benchMarkdown()
+	p := bc.benchMarkdown()
 	for _, r := range rows {
 		if err := p.row(r); err != nil {
 			return err
@@ -81,7 +81,7 @@ func (a *app) printBenchOfOne(rows []benchRow) error {
 		return err
 	}
 	if line := verdict(rows); line != "" {
-		_, err := fmt.Fprintf(a.stdout, "\n%s\n", line)
+		_, err := fmt.Fprintf(bc.stdout, "\n%s\n", line)
 		return err
 	}
 	return nil
@@ -111,7 +111,7 @@ func verdict(rows []benchRow) string {
 }
 
 // benchMarkdown prints a Markdown table.
-func (a *app) benchMarkdown() benchPrinter {
+func (bc *benchCommand) benchMarkdown() benchPrinter {
 	begun := false
 	begin := func() error {
 		if begun {
@@ -123,7 +123,7 @@ func (a *app) benchMarkdown() benchPrinter {
 			head += " " + c.name + " |"
 			rule += " --- |"
 		}
-		_, err := fmt.Fprintf(a.stdout, "%s\n%s\n", head, rule)
+		_, err := fmt.Fprintf(bc.stdout, "%s\n%s\n", head, rule)
 		return err
 	}
 	return benchPrinter{end: begin, row: func(r benchRow) error {
@@ -134,14 +134,14 @@ func (a *app) benchMarkdown() benchPrinter {
 		if err := begin(); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(a.stdout, line)
+		_, err := fmt.Fprintln(bc.stdout, line)
 		return err
 	}}
 }
 
 // benchCSV prints speed and spread in columns of their own.
-func (a *app) benchCSV() benchPrinter {
-	w, begun, last := csv.NewWriter(a.stdout), false, len(benchColumns)-1
+func (bc *benchCommand) benchCSV() benchPrinter {
+	w, begun, last := csv.NewWriter(bc.stdout), false, len(benchColumns)-1
 	begin := func() error {
 		if begun {
 			return nil

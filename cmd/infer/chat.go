@@ -21,7 +21,9 @@ func init() { register(newChat) }
 // chatMaxTokens bounds an answer unless --max-tokens says otherwise: a model that repeats itself stops.
 const chatMaxTokens = 1024
 
-type chatFlags struct {
+type chatCommand struct {
+	*app
+
 	load      loadFlags
 	sample    sampleFlags
 	kv        kvFlags
@@ -32,7 +34,7 @@ type chatFlags struct {
 }
 
 func newChat(a *app) *cobra.Command {
-	f := &chatFlags{}
+	ch := &chatCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "chat [MODEL]",
 		Short: "Talk with a model",
@@ -48,29 +50,29 @@ func newChat(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.sample.given(cmd)
-			if err := f.load.takeModel(a, cmd, args); err != nil {
+			ch.sample.given(cmd)
+			if err := ch.load.takeModel(a, cmd, args); err != nil {
 				return err
 			}
-			return a.chat(f)
+			return ch.run()
 		},
 	}
-	f.load.addRun(cmd)
-	f.load.addWeights(cmd)
-	f.load.addTemplate(cmd)
-	f.sample.add(cmd, chatMaxTokens)
-	f.kv.add(cmd)
-	f.store.add(cmd)
-	f.speculate.add(cmd)
-	cmd.Flags().StringVar(&f.system, "system", "", "system message")
-	cmd.Flags().BoolVar(&f.noHistory, "no-history", false, "neither read nor keep the history of messages")
+	ch.load.addRun(cmd)
+	ch.load.addWeights(cmd)
+	ch.load.addTemplate(cmd)
+	ch.sample.add(cmd, chatMaxTokens)
+	ch.kv.add(cmd)
+	ch.store.add(cmd)
+	ch.speculate.add(cmd)
+	cmd.Flags().StringVar(&ch.system, "system", "", "system message")
+	cmd.Flags().BoolVar(&ch.noHistory, "no-history", false, "neither read nor keep the history of messages")
 	return cmd
 }
 
 // conversation is the state of a chat.
 type conversation struct {
 	a        *app
-	f        *chatFlags
+	f        *chatCommand
 	l        *loaded
 	guesses  *drafting
 	session  *engine.Session
@@ -82,37 +84,37 @@ type conversation struct {
 	stops    stops
 }
 
-func (a *app) chat(f *chatFlags) error {
-	if _, err := f.sample.request(); err != nil {
+func (ch *chatCommand) run() error {
+	if _, err := ch.sample.request(); err != nil {
 		return err
 	}
-	if err := f.speculate.check(); err != nil {
+	if err := ch.speculate.check(); err != nil {
 		return err
 	}
-	if _, err := f.store.specs(); err != nil {
+	if _, err := ch.store.specs(); err != nil {
 		return err
 	}
-	f.kv.store = len(f.store.stores) > 0
-	f.kv.beside = f.store.hostBytes()
-	l, err := a.openKVEngine(&f.load, &f.kv)
+	ch.kv.store = len(ch.store.stores) > 0
+	ch.kv.beside = ch.store.hostBytes()
+	l, err := ch.openKVEngine(&ch.load, &ch.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	f.sample.takeOwn(l.own, &f.sample.o)
-	defer f.store.close(a)
-	if err := a.useStore(&f.store, l); err != nil {
+	ch.sample.takeOwn(l.own, &ch.sample.o)
+	defer ch.store.close(ch.app)
+	if err := ch.useStore(&ch.store, l); err != nil {
 		return err
 	}
 	if !l.tok.HasTemplate() {
 		return usageErrorf("%s has no chat template; 'infer generate --raw' continues a text with it", l.name)
 	}
-	guesses, err := f.speculate.open(a, &f.load, l)
+	guesses, err := ch.speculate.open(ch.app, &ch.load, l)
 	if err != nil {
 		return err
 	}
 	defer guesses.close()
-	c := &conversation{a: a, f: f, l: l, guesses: guesses, terminal: a.stdinIsTerminal()}
+	c := &conversation{a: ch.app, f: ch, l: l, guesses: guesses, terminal: ch.stdinIsTerminal()}
 	if err := c.reset(); err != nil {
 		return err
 	}
@@ -124,8 +126,8 @@ func (a *app) chat(f *chatFlags) error {
 	defer in.close()
 	c.stops.say = c.sayHowToLeave
 	if c.terminal {
-		defer a.interrupts.take(c.stops.take)()
-		a.notice("%s, a context of %d tokens, policy %s. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.", modelName(l.name), l.engine.Options().Context, f.kv.policyName())
+		defer ch.interrupts.take(c.stops.take)()
+		ch.notice("%s, a context of %d tokens, policy %s. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.", modelName(l.name), l.engine.Options().Context, ch.kv.policyName())
 	}
 	return c.talk(in)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -381,7 +382,7 @@ func TestStops(t *testing.T) {
 // TestSet: /set changes one option, and nothing where the value is refused, which the message names.
 func TestSet(t *testing.T) {
 	fresh := func() *conversation {
-		f := &chatFlags{}
+		f := &chatCommand{}
 		f.sample.add(&cobra.Command{}, chatMaxTokens)
 		return &conversation{f: f}
 	}
@@ -415,7 +416,7 @@ func TestLoadRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := &conversation{a: &app{homeDir: dir, stderr: io.Discard}, f: &chatFlags{}, l: &loaded{name: "m"}, msgs: []tokenizer.Message{{Role: "user", Content: "x"}}}
+	c := &conversation{a: testApp(dir), f: &chatCommand{}, l: &loaded{name: "m"}, msgs: []tokenizer.Message{{Role: "user", Content: "x"}}}
 	for name, want := range map[string]string{"": "needs a name", "none": "nothing is kept yet", dir + "/text.json": "not a kept conversation", dir + "/format.json": "format 9, want 1",
 		dir + "/role.json": `message 1 has role "tool"`, dir + "/": "not a file", "..": "not a name"} {
 		if err := c.load(name); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -428,4 +429,11 @@ func TestLoadRefuses(t *testing.T) {
 	if err := c.save(dir + "/no/folder.json"); err == nil || !strings.Contains(err.Error(), "/save") {
 		t.Errorf("%v", err)
 	}
+}
+
+// testApp is an app with a home folder that says nothing.
+func testApp(home string) *app {
+	a := newApp(context.Background(), nil, io.Discard, io.Discard)
+	a.homeDir = home
+	return a
 }

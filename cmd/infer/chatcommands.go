@@ -18,11 +18,11 @@ import (
 	"terrace/tokenizer"
 )
 
-// chatCommands are the lines that begin with /, in the order of /help. run reports whether to leave; its errors are said and
+// slashCommands are the lines that begin with /, in the order of /help. run reports whether to leave; its errors are said and
 // the conversation goes on.
-var chatCommands []chatCommand
+var slashCommands []slashCommand
 
-type chatCommand struct {
+type slashCommand struct {
 	names       []string // the first is listed
 	args, about string
 	run         func(c *conversation, rest string) (leave bool, err error)
@@ -30,7 +30,7 @@ type chatCommand struct {
 }
 
 func init() {
-	chatCommands = []chatCommand{
+	slashCommands = []slashCommand{
 		{names: []string{"/help", "/?"}, about: "this list", run: func(c *conversation, _ string) (bool, error) { c.help(); return false, nil }},
 		{names: []string{"/clear"}, about: "forget the conversation", run: func(c *conversation, _ string) (bool, error) { return false, c.reset() }},
 		{names: []string{"/retry"}, about: "answer the last message again, with another seed", run: func(c *conversation, _ string) (bool, error) { return false, c.retry() }},
@@ -51,11 +51,11 @@ func init() {
 	}
 }
 
-func findCommand(name string) *chatCommand {
-	for i := range chatCommands {
-		for _, n := range chatCommands[i].names {
+func findCommand(name string) *slashCommand {
+	for i := range slashCommands {
+		for _, n := range slashCommands[i].names {
 			if n == name {
-				return &chatCommands[i]
+				return &slashCommands[i]
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func findCommand(name string) *chatCommand {
 
 func commandNames() []string {
 	var out []string
-	for _, c := range chatCommands {
+	for _, c := range slashCommands {
 		out = append(out, c.names...)
 	}
 	return out
@@ -110,7 +110,7 @@ func (c *conversation) complete(line string) readline.Completions {
 	name, _, more := strings.Cut(line, " ")
 	if !more {
 		var values []string
-		for _, cmd := range chatCommands {
+		for _, cmd := range slashCommands {
 			values = append(values, cmd.names[0], cmd.about)
 		}
 		return readline.CompleteValuesDescribed(values...)
@@ -122,7 +122,7 @@ func (c *conversation) complete(line string) readline.Completions {
 }
 
 func (c *conversation) help() {
-	for _, cmd := range chatCommands {
+	for _, cmd := range slashCommands {
 		fmt.Fprintf(c.a.stderr, "%-16s %s\n", strings.TrimSpace(cmd.names[0]+" "+cmd.args), cmd.about)
 	}
 	fmt.Fprintf(c.a.stderr, "%-16s %s\n%-16s %s\n%-16s %s\n", manyLines, "begin or end a message of several lines (a pasted one needs none)",

@@ -44,10 +44,10 @@ type table struct {
 	width int // 0: as wide as it gets
 }
 
-func (a *app) newTable() *table {
-	t := &table{out: a.stdout}
-	if a.isTTY(a.stdout) {
-		t.width = terminalWidth(a.stdout)
+func (c *console) newTable() *table {
+	t := &table{out: c.stdout}
+	if c.isTTY(c.stdout) {
+		t.width = terminalWidth(c.stdout)
 	}
 	t.Writer = tabwriter.NewWriter(&t.rows, 0, 0, 2, ' ', 0)
 	return t
@@ -116,10 +116,10 @@ func breakAt(line string, width, indent int) int {
 }
 
 // foldHelp has the text and flags of help folded to the terminal's width.
-func (a *app) foldHelp(root *cobra.Command) {
+func (c *console) foldHelp(root *cobra.Command) {
 	width := 0
-	if a.isTTY(a.stdout) {
-		width = terminalWidth(a.stdout)
+	if c.isTTY(c.stdout) {
+		width = terminalWidth(c.stdout)
 	}
 	cobra.AddTemplateFunc("flagUsages", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(width) })
 	cobra.AddTemplateFunc("folded", func(text string) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ func TestTableFits(t *testing.T) {
 	words := strings.TrimSpace(strings.Repeat("keeps tokens – éa ", 12))
 	write := func(width int) string {
 		var out bytes.Buffer
-		a := &app{stdout: &out}
+		a := newApp(context.Background(), nil, &out, nil)
 		w := a.newTable()
 		w.width = width
 		fmt.Fprintf(w, "NAME\tDOES\nsnapkv\t%s\nlong\t%s\n", words, strings.Repeat("x", 130))

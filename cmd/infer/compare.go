@@ -16,7 +16,7 @@ func init() {
 }
 
 func newCompare(a *app) *cobra.Command {
-	f := &compareFlags{}
+	c := &compareCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "compare RUN…",
 		Short:   "Compare evaluation runs: accuracy, time, memory",
@@ -28,73 +28,75 @@ func newCompare(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.compare(args, f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(args) },
 	}
 	p := cmd.Flags()
-	p.StringVar(&f.against, "against", report.Full, "policy that the others are measured against, as the runs name it")
-	p.StringVar(&f.html, "html", "", "write a page to this file")
-	p.StringVar(&f.title, "title", "KV policies compared", "title of the page, line below the picture")
-	p.StringVar(&f.svg, "svg", "", "write the Pareto fronts to this file, as a picture for a README")
-	p.StringVar(&f.frontier, "frontier", "", "write the divergence from full over the bytes moved a token (suite agreement) to this file, as a picture; several runs make several panels")
-	p.StringVar(&f.lmEval, "lm-eval", "", "write results and samples in the format of lm-evaluation-harness below this folder")
-	p.BoolVar(&f.csv, "csv", false, "print what --frontier draws, a line a policy")
-	p.BoolVar(&f.markdown, "markdown", false, "print the table in Markdown")
-	p.BoolVar(&f.json, "json", false, "print one JSON object")
+	p.StringVar(&c.against, "against", report.Full, "policy that the others are measured against, as the runs name it")
+	p.StringVar(&c.html, "html", "", "write a page to this file")
+	p.StringVar(&c.title, "title", "KV policies compared", "title of the page, line below the picture")
+	p.StringVar(&c.svg, "svg", "", "write the Pareto fronts to this file, as a picture for a README")
+	p.StringVar(&c.frontier, "frontier", "", "write the divergence from full over the bytes moved a token (suite agreement) to this file, as a picture; several runs make several panels")
+	p.StringVar(&c.lmEval, "lm-eval", "", "write results and samples in the format of lm-evaluation-harness below this folder")
+	p.BoolVar(&c.csv, "csv", false, "print what --frontier draws, a line a policy")
+	p.BoolVar(&c.markdown, "markdown", false, "print the table in Markdown")
+	p.BoolVar(&c.json, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("json", "markdown", "csv")
 	return cmd
 }
 
-// compareFlags are those of `infer compare`.
-type compareFlags struct {
+// compareCommand is `infer compare`.
+type compareCommand struct {
+	*app
+
 	html, svg, frontier, title, against, lmEval string
 	json, markdown, csv                         bool
 }
 
-func (a *app) compare(dirs []string, f *compareFlags) error {
+func (c *compareCommand) run(dirs []string) error {
 	runs, err := report.Load(dirs)
 	if err != nil {
 		return err
 	}
-	c, err := report.Compare(runs, f.against)
+	compared, err := report.Compare(runs, c.against)
 	if err != nil {
 		return err
 	}
-	if f.html != "" {
-		if err := a.writeFile(f.html, func(w io.Writer) error { return c.WriteHTML(w, f.title) }); err != nil {
+	if c.html != "" {
+		if err := c.writeFile(c.html, func(w io.Writer) error { return compared.WriteHTML(w, c.title) }); err != nil {
 			return err
 		}
 	}
-	if f.svg != "" {
-		if len(c.Groups) != 1 {
-			return usageErrorf("--svg draws one suite with one set of settings; these runs have %d", len(c.Groups))
+	if c.svg != "" {
+		if len(compared.Groups) != 1 {
+			return usageErrorf("--svg draws one suite with one set of settings; these runs have %d", len(compared.Groups))
 		}
-		if err := a.writeFile(f.svg, func(w io.Writer) error { return c.Groups[0].WritePicture(w, f.title) }); err != nil {
+		if err := c.writeFile(c.svg, func(w io.Writer) error { return compared.Groups[0].WritePicture(w, c.title) }); err != nil {
 			return err
 		}
 	}
-	if f.frontier != "" {
-		if err := a.writeFile(f.frontier, func(w io.Writer) error { return c.WriteFrontier(w, f.title) }); err != nil {
+	if c.frontier != "" {
+		if err := c.writeFile(c.frontier, func(w io.Writer) error { return compared.WriteFrontier(w, c.title) }); err != nil {
 			return err
 		}
 	}
-	if f.lmEval != "" {
-		if err := a.writeLMEval(runs, f.lmEval); err != nil {
+	if c.lmEval != "" {
+		if err := c.writeLMEval(runs, c.lmEval); err != nil {
 			return err
 		}
 	}
 	switch {
-	case f.csv:
-		return c.WriteFrontierCSV(a.stdout)
-	case f.json:
-		return c.WriteJSON(a.stdout)
-	case f.markdown:
-		return c.WriteMarkdown(a.stdout)
+	case c.csv:
+		return compared.WriteFrontierCSV(c.stdout)
+	case c.json:
+		return compared.WriteJSON(c.stdout)
+	case c.markdown:
+		return compared.WriteMarkdown(c.stdout)
 	}
-	return c.WriteText(a.stdout)
+	return compared.WriteText(c.stdout)
 }
 
 // writeLMEval writes every policy of the runs as lm-evaluation-harness writes its results.
-func (a *app) writeLMEval(runs []report.Run, dir string) error {
+func (c *compareCommand) writeLMEval(runs []report.Run, dir string) error {
 	list, err := report.LMEvalOf(runs)
 	if err != nil {
 		return err
@@ -105,14 +107,14 @@ func (a *app) writeLMEval(runs []report.Run, dir string) error {
 			return err
 		}
 		for _, name := range files {
-			a.notice("written: %s", name)
+			c.notice("written: %s", name)
 		}
 	}
 	return nil
 }
 
 // writeFile makes a file in one step.
-func (a *app) writeFile(name string, write func(w io.Writer) error) error {
+func (c *compareCommand) writeFile(name string, write func(w io.Writer) error) error {
 	out, err := replace.New(name, 0o644)
 	if err != nil {
 		return err
@@ -124,6 +126,6 @@ func (a *app) writeFile(name string, write func(w io.Writer) error) error {
 	if err := out.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	a.notice("written: %s", name)
+	c.notice("written: %s", name)
 	return nil
 }

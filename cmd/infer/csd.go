@@ -27,8 +27,10 @@ func newCSD(a *app) *cobra.Command {
 	return cmd
 }
 
-// csdFlags are the flags of csd serve.
-type csdFlags struct {
+// csdServe is `infer csd serve`.
+type csdServe struct {
+	*app
+
 	dir, capacity, socket, profile, clock, keys string
 	core                                        int
 	faults                                      []string
@@ -37,7 +39,7 @@ type csdFlags struct {
 }
 
 func newCSDServe(a *app) *cobra.Command {
-	var f csdFlags
+	c := &csdServe{app: a}
 	cmd := &cobra.Command{
 		Use:   "serve --dir D --socket S",
 		Short: "Run one computational storage drive until it is interrupted",
@@ -46,89 +48,89 @@ func newCSDServe(a *app) *cobra.Command {
 			"With --clock real its traffic takes the time that the profile gives; with --clock virtual that time is only accounted.",
 		Example: "  infer csd serve --dir /data/csd --capacity 8GiB --socket /run/user/1000/csd0.sock --profile smartssd\n  infer csd serve --dir d --socket s --profile my-drive.toml --clock virtual",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.serveCSD(f) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run() },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.dir, "dir", "", "folder of the drive's state, made if it is not there")
-	fl.StringVar(&f.capacity, "capacity", "8GiB", "what the drive holds; fixed when the folder is made")
-	fl.StringVar(&f.socket, "socket", "", "Unix socket to serve, for this user only")
-	fl.StringVar(&f.profile, "profile", "smartssd", "hardware to mimic: "+strings.Join(csdshim.ProfileNames(), ", ")+", or a TOML file")
-	fl.StringVar(&f.clock, "clock", "real", "real: traffic takes the profile's time; virtual: the time is only accounted")
-	fl.StringVar(&f.keys, "keys", "ddr", "where scoring reads the key codes: ddr (the drive's memory, as far as they fit) or nand")
-	fl.IntVar(&f.core, "core", -1, "keep the drive on this CPU core; -1 lets it run on any")
-	fl.BoolVar(&f.noSync, "no-sync", false, "acknowledge writes before they are on the disk: they survive the drive's death, not the machine's")
-	fl.StringArrayVar(&f.faults, "fault", nil, "for tests, something to do wrong, may repeat: stall:on=score,after=10,times=1,for=2s, or disconnect:on=score,frames=3; kinds are stall, slow, disconnect, short, garbage, flip, twice, fail, version, corrupt")
-	fl.Uint64Var(&f.seed, "fault-seed", 1, "seed of --fault")
+	fl.StringVar(&c.dir, "dir", "", "folder of the drive's state, made if it is not there")
+	fl.StringVar(&c.capacity, "capacity", "8GiB", "what the drive holds; fixed when the folder is made")
+	fl.StringVar(&c.socket, "socket", "", "Unix socket to serve, for this user only")
+	fl.StringVar(&c.profile, "profile", "smartssd", "hardware to mimic: "+strings.Join(csdshim.ProfileNames(), ", ")+", or a TOML file")
+	fl.StringVar(&c.clock, "clock", "real", "real: traffic takes the profile's time; virtual: the time is only accounted")
+	fl.StringVar(&c.keys, "keys", "ddr", "where scoring reads the key codes: ddr (the drive's memory, as far as they fit) or nand")
+	fl.IntVar(&c.core, "core", -1, "keep the drive on this CPU core; -1 lets it run on any")
+	fl.BoolVar(&c.noSync, "no-sync", false, "acknowledge writes before they are on the disk: they survive the drive's death, not the machine's")
+	fl.StringArrayVar(&c.faults, "fault", nil, "for tests, something to do wrong, may repeat: stall:on=score,after=10,times=1,for=2s, or disconnect:on=score,frames=3; kinds are stall, slow, disconnect, short, garbage, flip, twice, fail, version, corrupt")
+	fl.Uint64Var(&c.seed, "fault-seed", 1, "seed of --fault")
 	return cmd
 }
 
 // options reads the flags.
-func (f csdFlags) options() (o csdshim.Options, err error) {
-	if f.dir == "" || f.socket == "" {
+func (c *csdServe) options() (o csdshim.Options, err error) {
+	if c.dir == "" || c.socket == "" {
 		return o, usageErrorf("csd serve: --dir and --socket are needed")
 	}
-	for _, path := range []string{f.dir, f.socket} {
+	for _, path := range []string{c.dir, c.socket} {
 		if err := parentThere(path); err != nil {
 			return o, usageErrorf("csd serve: %v", err)
 		}
 	}
-	if o.CapacityBytes, err = units.ParseBytes(f.capacity); err != nil {
+	if o.CapacityBytes, err = units.ParseBytes(c.capacity); err != nil {
 		return o, usageErrorf("csd serve: --capacity: %v", err)
 	}
-	if o.Profile, err = csdshim.LoadProfile(f.profile); err != nil {
+	if o.Profile, err = csdshim.LoadProfile(c.profile); err != nil {
 		return o, usageErrorf("csd serve: %v", err)
 	}
 	if err := o.Profile.CheckCapacity(o.CapacityBytes); err != nil {
-		return o, usageErrorf("csd serve: --capacity %s: %v", f.capacity, err)
+		return o, usageErrorf("csd serve: --capacity %s: %v", c.capacity, err)
 	}
-	o.NoSync, o.Faults.Seed, o.Attention = f.noSync, f.seed, attend.New()
-	for _, text := range f.faults {
+	o.NoSync, o.Faults.Seed, o.Attention = c.noSync, c.seed, attend.New()
+	for _, text := range c.faults {
 		rule, err := csdshim.ParseFault(text)
 		if err != nil {
 			return o, usageErrorf("csd serve: --fault: %v", err)
 		}
 		o.Faults.Rules = append(o.Faults.Rules, rule)
 	}
-	switch f.clock {
+	switch c.clock {
 	case "real":
 		o.Clock = clock.Real()
 	case "virtual":
 	default:
-		return o, usageErrorf("csd serve: --clock %q: want real or virtual", f.clock)
+		return o, usageErrorf("csd serve: --clock %q: want real or virtual", c.clock)
 	}
-	switch f.keys {
+	switch c.keys {
 	case "ddr":
 	case "nand":
 		o.Keys = csdshim.KeysNAND
 	default:
-		return o, usageErrorf("csd serve: --keys %q: want ddr or nand", f.keys)
+		return o, usageErrorf("csd serve: --keys %q: want ddr or nand", c.keys)
 	}
 	return o, nil
 }
 
-func (a *app) serveCSD(f csdFlags) error {
-	o, err := f.options()
+func (c *csdServe) run() error {
+	o, err := c.options()
 	if err != nil {
 		return err
 	}
-	if f.core >= 0 {
-		if err := csdshim.PinToCore(f.core); err != nil {
+	if c.core >= 0 {
+		if err := csdshim.PinToCore(c.core); err != nil {
 			return err
 		}
 	}
-	d, err := csdshim.OpenDrive(f.dir, o)
+	d, err := csdshim.OpenDrive(c.dir, o)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	l, err := csdshim.Listen(f.socket)
+	l, err := csdshim.Listen(c.socket)
 	if err != nil {
 		return err
 	}
 	id := d.Identity()
-	a.notice("csd: %s at %s: %s of %s in use, keys in %s, %s clock", id.Profile, f.socket, units.FormatBytes(int64(id.UsedBytes)), units.FormatBytes(int64(id.CapacityBytes)), id.Keys, id.Clock)
-	if err := d.Serve(a.ctx, l, csdshim.ServerOptions{Log: func(line string) { fmt.Fprintln(a.stderr, "infer: "+line) }}); err != nil {
+	c.notice("csd: %s at %s: %s of %s in use, keys in %s, %s clock", id.Profile, c.socket, units.FormatBytes(int64(id.UsedBytes)), units.FormatBytes(int64(id.CapacityBytes)), id.Keys, id.Clock)
+	if err := d.Serve(c.ctx, l, csdshim.ServerOptions{Log: func(line string) { fmt.Fprintln(c.stderr, "infer: "+line) }}); err != nil {
 		return err
 	}
-	return a.ctx.Err()
+	return c.ctx.Err()
 }

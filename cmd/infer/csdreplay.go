@@ -11,9 +11,15 @@ import (
 	"terrace/csdshim"
 )
 
+type csdReplay struct {
+	*app
+
+	profile string
+	asJSON  bool
+}
+
 func newCSDReplay(a *app) *cobra.Command {
-	var profile string
-	var asJSON bool
+	c := &csdReplay{app: a}
 	cmd := &cobra.Command{
 		Use:   "replay TRACE.jsonl",
 		Short: "Run page requests through a profile's modelled flash alone",
@@ -21,15 +27,15 @@ func newCSDReplay(a *app) *cobra.Command {
 			`A line of the trace is {"at_us": 0, "op": "read" or "write", "page": 0, "pages": 1}, arrivals rising; logical pages lie on channels first, then dies, then planes.`,
 		Example: "  infer csd replay trace.jsonl --profile instcsd --json",
 		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.replayFlash(args[0], profile, asJSON) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(args[0]) },
 	}
-	cmd.Flags().StringVar(&profile, "profile", "smartssd", "hardware to model: "+strings.Join(csdshim.ProfileNames(), ", ")+", or a TOML file")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, with each request's time")
+	cmd.Flags().StringVar(&c.profile, "profile", "smartssd", "hardware to model: "+strings.Join(csdshim.ProfileNames(), ", ")+", or a TOML file")
+	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print one JSON object, with each request's time")
 	return cmd
 }
 
-func (a *app) replayFlash(path, profile string, asJSON bool) error {
-	p, err := csdshim.LoadProfile(profile)
+func (c *csdReplay) run(path string) error {
+	p, err := csdshim.LoadProfile(c.profile)
 	if err != nil {
 		return usageErrorf("csd replay: %v", err)
 	}
@@ -42,9 +48,9 @@ func (a *app) replayFlash(path, profile string, asJSON bool) error {
 	if err != nil {
 		return dataErrorf("csd replay: %s: %v", path, err)
 	}
-	if asJSON {
-		return json.NewEncoder(a.stdout).Encode(r)
+	if c.asJSON {
+		return json.NewEncoder(c.stdout).Encode(r)
 	}
-	_, err = fmt.Fprintf(a.stdout, "%d requests, the last done after %.2f µs (%s, %s)\n", len(r.CompletedUs), r.MakespanUs, r.Source, p.Name)
+	_, err = fmt.Fprintf(c.stdout, "%d requests, the last done after %.2f µs (%s, %s)\n", len(r.CompletedUs), r.MakespanUs, r.Source, p.Name)
 	return err
 }

@@ -12,19 +12,25 @@ import (
 	"terrace/internal/units"
 )
 
+type csdStats struct {
+	*app
+
+	socket string
+	asJSON bool
+}
+
 func newCSDStats(a *app) *cobra.Command {
-	var socket string
-	var asJSON bool
+	c := &csdStats{app: a}
 	cmd := &cobra.Command{
 		Use:     "stats --socket S",
 		Short:   "Say what a running drive's flash holds and has done",
 		Long:    "Asks a running drive for the pages that it read, programmed and moved, its erase blocks and their wear, over the life of its folder; and for its group buffer, where tokens wait until their group is full.",
 		Example: "  infer csd stats --socket /run/user/1000/csd0.sock --json",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.csdStats(socket, asJSON) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run() },
 	}
-	cmd.Flags().StringVar(&socket, "socket", "", "Unix socket of the drive")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().StringVar(&c.socket, "socket", "", "Unix socket of the drive")
+	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -71,27 +77,27 @@ func newDriveStats(s csdshim.Stats) (out driveStats) {
 	return out
 }
 
-func (a *app) csdStats(socket string, asJSON bool) error {
-	if socket == "" {
+func (c *csdStats) run() error {
+	if c.socket == "" {
 		return usageErrorf("csd stats: --socket is needed")
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 	defer cancel()
-	c, err := csdshim.Dial(ctx, socket, csdshim.ClientOptions{})
+	drive, err := csdshim.Dial(ctx, c.socket, csdshim.ClientOptions{})
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	stats, err := c.Stats(ctx)
+	defer drive.Close()
+	stats, err := drive.Stats(ctx)
 	if err != nil {
 		return err
 	}
 	s := newDriveStats(stats)
-	if asJSON {
-		return json.NewEncoder(a.stdout).Encode(s)
+	if c.asJSON {
+		return json.NewEncoder(c.stdout).Encode(s)
 	}
 	p := s.Pages.Programmed
-	_, err = fmt.Fprintf(a.stdout, "%d sequences, %s in %d pages\npages read %d; programmed %d of the token copy, %d of the embedding copy, %d moved\nblocks %d, %d free; %d erases, %d to %d a block\ngroup buffer %s, at most %s of %s\n",
+	_, err = fmt.Fprintf(c.stdout, "%d sequences, %s in %d pages\npages read %d; programmed %d of the token copy, %d of the embedding copy, %d moved\nblocks %d, %d free; %d erases, %d to %d a block\ngroup buffer %s, at most %s of %s\n",
 		s.Sequences, units.FormatBytes(int64(s.UsedBytes)), s.Pages.Valid, s.Pages.Read, p.Token, p.Embedding, p.GC, s.Blocks.Total, s.Blocks.Free, s.Blocks.Erases, s.Blocks.ErasesMin, s.Blocks.ErasesMax,
 		units.FormatBytes(int64(s.GroupBuffer.Bytes)), units.FormatBytes(int64(s.GroupBuffer.BytesPeak)), units.FormatBytes(int64(s.GroupBuffer.LimitBytes)))
 	return err

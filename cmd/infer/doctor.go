@@ -26,8 +26,14 @@ import (
 
 func init() { register(newDoctor) }
 
+type doctorCommand struct {
+	*app
+
+	asJSON, disk bool
+}
+
 func newDoctor(a *app) *cobra.Command {
-	asJSON, disk := false, true
+	c := &doctorCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "What this machine offers, and whether it computes right",
@@ -35,10 +41,10 @@ func newDoctor(a *app) *cobra.Command {
 			"on the spot, which every kernel path must give alike. The table belongs into a bug report. Exit code 5 where something is wrong.",
 		Example: "  infer doctor\n  infer doctor --json",
 		Args:    cobra.NoArgs,
-		RunE:    func(*cobra.Command, []string) error { return a.doctor(asJSON, disk) },
+		RunE:    func(*cobra.Command, []string) error { return c.run() },
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&disk, "disk", true, "measure how fast the folder of models is read (a second)")
+	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&c.disk, "disk", true, "measure how fast the folder of models is read (a second)")
 	return cmd
 }
 
@@ -49,18 +55,18 @@ type finding struct {
 	Wrong string `json:"wrong,omitempty"` // what is to be done; "" = it is right
 }
 
-func (a *app) doctor(asJSON, disk bool) error {
+func (c *doctorCommand) run() error {
 	list := []finding{{Name: "version", Value: buildLine()},
 		{Name: "machine", Value: fmt.Sprintf("%s, %d threads, %s/%s", strings.TrimSpace(cpuid.CPU.BrandName), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)},
 		{Name: "kernels", Value: fmt.Sprintf("%s (there are: %s; --cpu)", kernels.Path(), strings.Join(kernels.Available(), ", "))}}
 	for _, l := range memlimit.All() {
 		list = append(list, finding{Name: "memory", Value: fmt.Sprintf("%s: %s, %s of it free", l.What, units.FormatBytes(l.Bytes), units.FormatBytes(max(l.Free, 0)))})
 	}
-	list = append(list, a.homeFinding(disk), finding{Name: "backends", Value: strings.Join(model.Backends(), ", ")}, portFinding("127.0.0.1:8080"))
+	list = append(list, c.homeFinding(), finding{Name: "backends", Value: strings.Join(model.Backends(), ", ")}, portFinding("127.0.0.1:8080"))
 	for _, path := range kernels.Available() {
-		list = append(list, a.selfTest(path))
+		list = append(list, c.selfTest(path))
 	}
-	if err := a.printFindings(list, asJSON); err != nil {
+	if err := c.printFindings(list); err != nil {
 		return err
 	}
 	if n := len(slices.DeleteFunc(slices.Clone(list), func(f finding) bool { return f.Wrong == "" })); n > 0 {
@@ -69,11 +75,11 @@ func (a *app) doctor(asJSON, disk bool) error {
 	return nil
 }
 
-func (a *app) printFindings(list []finding, asJSON bool) error {
-	if asJSON {
-		return a.printJSON(map[string]any{"findings": list})
+func (c *doctorCommand) printFindings(list []finding) error {
+	if c.asJSON {
+		return c.printJSON(map[string]any{"findings": list})
 	}
-	w := a.newTable()
+	w := c.newTable()
 	for _, f := range list {
 		mark := "ok"
 		if f.Wrong != "" {
@@ -85,22 +91,22 @@ func (a *app) printFindings(list []finding, asJSON bool) error {
 }
 
 // homeFinding looks whether models can be kept, and how fast they are read.
-func (a *app) homeFinding(disk bool) finding {
-	f := finding{Name: "models", Value: a.home()}
-	if err := os.MkdirAll(a.home(), 0o755); err != nil {
+func (c *doctorCommand) homeFinding() finding {
+	f := finding{Name: "models", Value: c.home()}
+	if err := os.MkdirAll(c.home(), 0o755); err != nil {
 		f.Wrong = oneLine(err) + ": give another --home"
 		return f
 	}
-	dir, err := os.MkdirTemp(a.home(), "doctor-")
+	dir, err := os.MkdirTemp(c.home(), "doctor-")
 	if err != nil {
 		f.Wrong = oneLine(err) + ": give another --home"
 		return f
 	}
 	defer os.RemoveAll(dir)
-	if !disk {
+	if !c.disk {
 		return f
 	}
-	rates, err := offload.MeasureStorage(a.ctx, dir, offload.MeasureOptions{SizeBytes: 32 << 20, Each: 50 * time.Millisecond, Rounds: 1, NoStore: true})
+	rates, err := offload.MeasureStorage(c.ctx, dir, offload.MeasureOptions{SizeBytes: 32 << 20, Each: 50 * time.Millisecond, Rounds: 1, NoStore: true})
 	if err != nil {
 		f.Wrong = oneLine(err)
 		return f
@@ -125,9 +131,9 @@ func portFinding(addr string) finding {
 var selfTokens = []int{73, 26, 26, 41, 87, 74, 48, 185, 159, 69}
 
 // selfTest generates ten tokens by a kernel path.
-func (a *app) selfTest(path string) (f finding) {
+func (c *doctorCommand) selfTest(path string) (f finding) {
 	f = finding{Name: "self-test", Value: path}
-	got, err := a.selfGenerate(path)
+	got, err := c.selfGenerate(path)
 	switch {
 	case err != nil:
 		f.Wrong = oneLine(err)
@@ -139,7 +145,7 @@ func (a *app) selfTest(path string) (f finding) {
 	return f
 }
 
-func (a *app) selfGenerate(path string) (ids []int, err error) {
+func (c *doctorCommand) selfGenerate(path string) (ids []int, err error) {
 	before := kernels.Path()
 	if err := kernels.Select(path); err != nil {
 		return nil, err
@@ -157,15 +163,15 @@ func (a *app) selfGenerate(path string) (ids []int, err error) {
 		return nil, err
 	}
 	file := filepath.Join(dir, "self.gguf")
-	if err := convert.Synthesize(a.ctx, file, spec, convert.Options{Type: kind}); err != nil {
+	if err := convert.Synthesize(c.ctx, file, spec, convert.Options{Type: kind}); err != nil {
 		return nil, err
 	}
-	m, err := terrace.Open(a.ctx, file, terrace.Options{Exact: true, Threads: 1})
+	m, err := terrace.Open(c.ctx, file, terrace.Options{Exact: true, Threads: 1})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
-	for piece, err := range m.Generate(a.ctx, "Terrace", terrace.Settings{MaxTokens: 10, IgnoreEnd: true}) {
+	for piece, err := range m.Generate(c.ctx, "Terrace", terrace.Settings{MaxTokens: 10, IgnoreEnd: true}) {
 		if err != nil {
 			return nil, err
 		}

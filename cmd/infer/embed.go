@@ -21,7 +21,9 @@ func init() { register(newEmbed) }
 // defaultEncoder is what embeds when no model is named.
 const defaultEncoder = "minilm:l6"
 
-type embedFlags struct {
+type embedCommand struct {
+	*app
+
 	model                    string
 	threads                  int
 	file                     string
@@ -29,7 +31,7 @@ type embedFlags struct {
 }
 
 func newEmbed(a *app) *cobra.Command {
-	f := &embedFlags{}
+	c := &embedCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "embed [TEXT ...]",
 		Aliases: []string{"embedding"},
@@ -37,15 +39,15 @@ func newEmbed(a *app) *cobra.Command {
 		Long: "Computes a vector of length 1 for each text with a BERT encoder (a folder with config.json, vocab.txt or tokenizer.json, and safetensors); the cosine of two texts is the product of their vectors. " +
 			"Texts are the arguments, or the lines of a file or of standard input. Each vector is printed as one line of numbers.",
 		Example: "  infer embed \"a cat sits on the mat\" \"a kitten on a rug\" --cosine\n  infer embed --file sentences.txt --json",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.embed(f, args) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(args) },
 	}
 	p := cmd.Flags()
-	p.StringVarP(&f.model, "model", "m", defaultEncoder, "encoder: a folder or a name")
-	p.IntVarP(&f.threads, "threads", "t", 0, "worker threads (default: one a CPU)")
-	p.StringVarP(&f.file, "file", "f", "", "a file of texts, one a line; - for standard input")
-	p.BoolVar(&f.truncate, "truncate", false, "cut texts that are longer than the encoder takes (an error otherwise)")
-	p.BoolVar(&f.cosine, "cosine", false, "print the cosine of every pair instead of the vectors")
-	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	p.StringVarP(&c.model, "model", "m", defaultEncoder, "encoder: a folder or a name")
+	p.IntVarP(&c.threads, "threads", "t", 0, "worker threads (default: one a CPU)")
+	p.StringVarP(&c.file, "file", "f", "", "a file of texts, one a line; - for standard input")
+	p.BoolVar(&c.truncate, "truncate", false, "cut texts that are longer than the encoder takes (an error otherwise)")
+	p.BoolVar(&c.cosine, "cosine", false, "print the cosine of every pair instead of the vectors")
+	p.BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -61,20 +63,20 @@ func (a *app) openEncoder(name string, threads int) (*terrace.Encoder, error) {
 	return e, openError(err)
 }
 
-func (a *app) embed(f *embedFlags, texts []string) error {
-	if f.threads < 0 {
-		return usageErrorf("--threads %d: want 1 or more", f.threads)
+func (c *embedCommand) run(texts []string) error {
+	if c.threads < 0 {
+		return usageErrorf("--threads %d: want 1 or more", c.threads)
 	}
-	if len(texts) > 0 && f.file != "" {
+	if len(texts) > 0 && c.file != "" {
 		return usageErrorf("embed: texts are given as arguments and in --file: want one of them")
 	}
 	if len(texts) == 0 {
 		var err error
-		if texts, err = a.linesOf(orDefault(f.file, "-")); err != nil {
+		if texts, err = c.linesOf(orDefault(c.file, "-")); err != nil {
 			return err
 		}
 	}
-	encoder, err := a.openEncoder(f.model, f.threads)
+	encoder, err := c.openEncoder(c.model, c.threads)
 	if err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func (a *app) embed(f *embedFlags, texts []string) error {
 		if !utf8.ValidString(text) {
 			return dataErrorf("embed: text %d is not UTF-8", i+1)
 		}
-		if ids[i] = e.Tokens(text); f.truncate {
+		if ids[i] = e.Tokens(text); c.truncate {
 			ids[i] = e.Cut(ids[i])
 		}
 	}
@@ -96,12 +98,12 @@ func (a *app) embed(f *embedFlags, texts []string) error {
 	if err != nil {
 		return err
 	}
-	return a.printEmbeddings(f, e, ids, vectors)
+	return c.printEmbeddings(e, ids, vectors)
 }
 
 // linesOf reads the texts of a file; a last line without an end counts.
-func (a *app) linesOf(name string) ([]string, error) {
-	text, err := a.readText(name)
+func (c *embedCommand) linesOf(name string) ([]string, error) {
+	text, err := c.readText(name)
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +132,12 @@ type embedEntry struct {
 	Embedding []float32 `json:"embedding"`
 }
 
-func (a *app) printEmbeddings(f *embedFlags, e *bert.Encoder, ids [][]int32, vectors [][]float32) error {
-	out := embedOutput{Model: f.model, Dim: e.Hidden}
+func (c *embedCommand) printEmbeddings(e *bert.Encoder, ids [][]int32, vectors [][]float32) error {
+	out := embedOutput{Model: c.model, Dim: e.Hidden}
 	for i, v := range vectors {
 		out.Data = append(out.Data, embedEntry{i, len(ids[i]), v})
 	}
-	if f.cosine {
+	if c.cosine {
 		for _, v := range vectors {
 			row := make([]float64, len(vectors))
 			for j, w := range vectors {
@@ -144,15 +146,15 @@ func (a *app) printEmbeddings(f *embedFlags, e *bert.Encoder, ids [][]int32, vec
 			out.Cosine = append(out.Cosine, row)
 		}
 	}
-	if f.asJSON {
-		return json.NewEncoder(a.stdout).Encode(out)
+	if c.asJSON {
+		return json.NewEncoder(c.stdout).Encode(out)
 	}
-	w := bufio.NewWriter(a.stdout)
+	w := bufio.NewWriter(c.stdout)
 	for _, row := range out.Cosine {
 		printRow(w, row, 4)
 	}
 	for _, v := range vectors {
-		if !f.cosine {
+		if !c.cosine {
 			printRow(w, v, -1)
 		}
 	}

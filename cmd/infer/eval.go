@@ -30,8 +30,10 @@ func init() {
 	dataSentinels = append(dataSentinels, eval.ErrData)
 }
 
-// evalFlags are those of `infer eval`.
-type evalFlags struct {
+// evalCommand is `infer eval`.
+type evalCommand struct {
+	*app
+
 	load     loadFlags
 	suite    suiteFlags
 	contexts contextFlags
@@ -49,7 +51,7 @@ type evalFlags struct {
 }
 
 func newEval(a *app) *cobra.Command {
-	f := &evalFlags{}
+	c := &evalCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "eval --suite SUITE --out DIR",
 		Short: "Evaluate KV policies on benchmarks, resumably",
@@ -61,27 +63,27 @@ func newEval(a *app) *cobra.Command {
 			"  infer compare runs/a --html a.html",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.list {
-				return a.listSuites()
+			if c.list {
+				return c.listSuites()
 			}
-			return a.eval(f, func(name string) bool { return chosen(cmd, name) })
+			return c.run(func(name string) bool { return chosen(cmd, name) })
 		},
 	}
-	f.load.addRun(cmd)
-	f.load.addWeights(cmd)
-	f.suite.add(cmd)
-	f.contexts.add(cmd)
+	c.load.addRun(cmd)
+	c.load.addWeights(cmd)
+	c.suite.add(cmd)
+	c.contexts.add(cmd)
 	p := cmd.Flags()
-	p.StringArrayVar(&f.policies, "policy", nil, "KV policy (repeats; default full)")
-	p.StringSliceVar(&f.budgets, "budget", nil, "budgets for every policy that names none, e.g. 0.5,0.25")
-	p.StringArrayVar(&f.tiers, "tier", nil, tierHelp)
-	p.StringVarP(&f.out, "out", "o", "", "folder of the run (required, but for --join)")
-	p.StringVar(&f.workers, "workers", "", "share the samples over NATS JetStream at nats://HOST[:PORT]: give the same command everywhere, with --join on all machines but one")
-	p.BoolVar(&f.join, "join", false, "with --workers: work for the run that another machine keeps")
-	p.DurationVar(&f.silence, "worker-timeout", 30*time.Second, "with --workers: hand a sample to another machine when its own is silent for so long; the same on all")
-	p.BoolVar(&f.list, "list", false, "list the suites with their tasks, flags, and where their data come from")
-	p.BoolVar(&f.resume, "resume", true, "take up the run that is in the folder; false: refuse a folder that has one")
-	p.IntVar(&f.batch, "batch", 1, fmt.Sprintf("samples that decode together, 1 to %d: the same scores in less time, with the KV of so many in memory; times between tokens are the batch's", local.MaxBatch))
+	p.StringArrayVar(&c.policies, "policy", nil, "KV policy (repeats; default full)")
+	p.StringSliceVar(&c.budgets, "budget", nil, "budgets for every policy that names none, e.g. 0.5,0.25")
+	p.StringArrayVar(&c.tiers, "tier", nil, tierHelp)
+	p.StringVarP(&c.out, "out", "o", "", "folder of the run (required, but for --join)")
+	p.StringVar(&c.workers, "workers", "", "share the samples over NATS JetStream at nats://HOST[:PORT]: give the same command everywhere, with --join on all machines but one")
+	p.BoolVar(&c.join, "join", false, "with --workers: work for the run that another machine keeps")
+	p.DurationVar(&c.silence, "worker-timeout", 30*time.Second, "with --workers: hand a sample to another machine when its own is silent for so long; the same on all")
+	p.BoolVar(&c.list, "list", false, "list the suites with their tasks, flags, and where their data come from")
+	p.BoolVar(&c.resume, "resume", true, "take up the run that is in the folder; false: refuse a folder that has one")
+	p.IntVar(&c.batch, "batch", 1, fmt.Sprintf("samples that decode together, 1 to %d: the same scores in less time, with the KV of so many in memory; times between tokens are the batch's", local.MaxBatch))
 	return cmd
 }
 
@@ -93,47 +95,47 @@ func chosen(cmd *cobra.Command, name string) bool {
 }
 
 // eval runs or takes up an evaluation; changed says whether a flag was given.
-func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
-	if f.suite.name == "contexts" {
-		return a.evalContexts(f, changed)
+func (c *evalCommand) run(changed func(flag string) bool) error {
+	if c.suite.name == "contexts" {
+		return c.evalContexts(changed)
 	}
-	if err := f.check(); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
-	policies, err := expandPolicies(f.policies, f.budgets)
+	policies, err := expandPolicies(c.policies, c.budgets)
 	if err != nil {
 		return err
 	}
-	if err := f.mayTakeUp(); err != nil {
+	if err := c.mayTakeUp(); err != nil {
 		return err
 	}
-	if policies, err = a.joinPolicies(f.out, policies); err != nil {
+	if policies, err = c.joinPolicies(c.out, policies); err != nil {
 		return err
 	}
-	f.suite.policies = policies
-	suite, err := f.suite.open(changed)
+	c.suite.policies = policies
+	suite, err := c.suite.open(changed)
 	if errors.Is(err, eval.ErrOption) {
 		return usageErrorf("%w", err)
 	}
 	if err != nil {
 		return err
 	}
-	r, l, err := a.openRunner(f, policies)
+	r, l, err := c.openRunner(policies)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	defer f.stores.close(a)
+	defer c.stores.close(c.app)
 	defer r.Close()
-	o := evalrun.Options{Version: buildLine(), Suite: suite.Name(), Settings: suite.Options(), Policies: policies, Model: r.Model(), Engine: f.identity(), Seed: f.suite.seed}
-	if f.batch > 1 {
-		o.Batch = f.batch
+	o := evalrun.Options{Version: buildLine(), Suite: suite.Name(), Settings: suite.Options(), Policies: policies, Model: r.Model(), Engine: c.identity(), Seed: c.suite.seed}
+	if c.batch > 1 {
+		o.Batch = c.batch
 	}
-	if f.join {
-		return a.joinEval(f, o, suite, r)
+	if c.join {
+		return c.joinEval(o, suite, r)
 	}
-	a.made.mayMake(f.out, runFiles...)
-	folder, err := evalrun.OpenWider(f.out, o, thisMachine(), f.suite.narrower(changed))
+	c.made.mayMake(c.out, runFiles...)
+	folder, err := evalrun.OpenWider(c.out, o, thisMachine(), c.suite.narrower(changed))
 	if errors.Is(err, evalrun.ErrChanged) {
 		return usageErrorf("%w", err)
 	}
@@ -142,14 +144,14 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 	}
 	defer folder.Close()
 	if n := len(folder.Outcomes()); n > 0 {
-		a.notice("%s: taking up a run with %d outcomes", f.out, n)
+		c.notice("%s: taking up a run with %d outcomes", c.out, n)
 	}
-	bar := a.newEvalBar(o.Suite)
+	bar := c.newEvalBar(o.Suite)
 	var res *evalrun.Results
-	if f.workers != "" {
-		res, err = share.Keep(a.ctx, a.sharing(f), folder, suite, r, true, bar.show)
+	if c.workers != "" {
+		res, err = share.Keep(c.ctx, c.sharing(), folder, suite, r, true, bar.show)
 	} else {
-		res, err = evalrun.Run(a.ctx, folder, suite, r, bar.show)
+		res, err = evalrun.Run(c.ctx, folder, suite, r, bar.show)
 	}
 	bar.done()
 	if errors.Is(err, eval.ErrOption) {
@@ -158,7 +160,7 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 	if err != nil {
 		return err
 	}
-	if err := a.printResults(res, f.out); err != nil {
+	if err := c.printResults(res, c.out); err != nil {
 		return err
 	}
 	return allFailed(folder.Outcomes())
@@ -168,31 +170,31 @@ func (a *app) eval(f *evalFlags, changed func(flag string) bool) error {
 var runFiles = []string{"lock", "machine.json", "options.json"}
 
 // mayTakeUp refuses a folder with a run where --resume=false.
-func (f *evalFlags) mayTakeUp() error {
-	if f.resume || f.out == "" {
+func (c *evalCommand) mayTakeUp() error {
+	if c.resume || c.out == "" {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(f.out, "samples.jsonl")); err == nil {
-		return usageErrorf("--resume=false: %s has a run", f.out)
+	if _, err := os.Stat(filepath.Join(c.out, "samples.jsonl")); err == nil {
+		return usageErrorf("--resume=false: %s has a run", c.out)
 	}
 	return nil
 }
 
 // check refuses flags that contradict each other.
-func (f *evalFlags) check() error {
+func (c *evalCommand) check() error {
 	switch {
-	case (f.out == "") != f.join:
+	case (c.out == "") != c.join:
 		return usageErrorf("eval needs --out DIR; --join works for another machine's run and takes none")
-	case f.join && f.workers == "":
+	case c.join && c.workers == "":
 		return usageErrorf("--join needs --workers nats://HOST")
-	case f.silence < time.Second:
-		return usageErrorf("--worker-timeout %s: want at least 1s", f.silence)
-	case f.batch < 1 || f.batch > local.MaxBatch:
-		return usageErrorf("--batch %d: want 1 to %d", f.batch, local.MaxBatch)
-	case f.batch > 1 && f.workers != "":
-		return usageErrorf("--batch %d: with --workers each machine runs one sample at a time", f.batch)
-	case f.batch > 1 && len(f.tiers) > 0:
-		return usageErrorf("--batch %d: samples that decode together would share the room of --tier, and fail where one alone does not; leave one of the two out", f.batch)
+	case c.silence < time.Second:
+		return usageErrorf("--worker-timeout %s: want at least 1s", c.silence)
+	case c.batch < 1 || c.batch > local.MaxBatch:
+		return usageErrorf("--batch %d: want 1 to %d", c.batch, local.MaxBatch)
+	case c.batch > 1 && c.workers != "":
+		return usageErrorf("--batch %d: with --workers each machine runs one sample at a time", c.batch)
+	case c.batch > 1 && len(c.tiers) > 0:
+		return usageErrorf("--batch %d: samples that decode together would share the room of --tier, and fail where one alone does not; leave one of the two out", c.batch)
 	}
 	return nil
 }
@@ -212,20 +214,20 @@ func allFailed(outcomes []eval.Outcome) error {
 }
 
 // joinEval works for a run that another machine keeps.
-func (a *app) joinEval(f *evalFlags, o evalrun.Options, suite eval.Suite, r eval.Runner) error {
-	n, err := share.Join(a.ctx, a.sharing(f), o, suite, r)
+func (c *evalCommand) joinEval(o evalrun.Options, suite eval.Suite, r eval.Runner) error {
+	n, err := share.Join(c.ctx, c.sharing(), o, suite, r)
 	if errors.Is(err, evalrun.ErrChanged) {
 		return usageErrorf("%w", err)
 	}
 	if err != nil {
 		return err
 	}
-	a.notice("the run is finished; %d samples were run here", n)
+	c.notice("the run is finished; %d samples were run here", n)
 	return nil
 }
 
-func (a *app) sharing(f *evalFlags) share.Options {
-	return share.Options{URL: f.workers, AckWait: f.silence, Notice: func(line string) { a.notice("%s", line) }}
+func (c *evalCommand) sharing() share.Options {
+	return share.Options{URL: c.workers, AckWait: c.silence, Notice: func(line string) { c.notice("%s", line) }}
 }
 
 // expandPolicies crosses policies with budgets; policies that name a budget or ratio, and full, are taken as they are.
@@ -267,23 +269,23 @@ func expandPolicies(policies, budgets []string) ([]string, error) {
 }
 
 // openRunner opens the model and a runner that opens one engine a policy on it.
-func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loaded, error) {
-	o, err := f.load.options()
+func (c *evalCommand) openRunner(policies []string) (*local.Runner, *loaded, error) {
+	o, err := c.load.options()
 	if err != nil {
 		return nil, nil, err
 	}
-	tiers, err := tierList(f.tiers)
+	tiers, err := tierList(c.tiers)
 	if err != nil {
 		return nil, nil, err
 	}
-	f.stores.stores = f.contexts.stores
-	if _, err := f.stores.specs(); err != nil {
+	c.stores.stores = c.contexts.stores
+	if _, err := c.stores.specs(); err != nil {
 		return nil, nil, err
 	}
-	if err := knownBackend(f.load.backend); err != nil {
+	if err := knownBackend(c.load.backend); err != nil {
 		return nil, nil, err
 	}
-	l, err := a.open(&f.load)
+	l, err := c.open(&c.load)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -300,10 +302,10 @@ func (a *app) openRunner(f *evalFlags, policies []string) (*local.Runner, *loade
 		o := o
 		o.Policy, o.Filters = spec, named
 		var err error
-		if o.Tiers, err = makeRoom(foldersOf(f.tiers, tiers, slices.Index(policies, spec), len(policies)), o.Threads); err != nil {
+		if o.Tiers, err = makeRoom(foldersOf(c.tiers, tiers, slices.Index(policies, spec), len(policies)), o.Threads); err != nil {
 			return nil, err
 		}
-		return a.evalEngine(f, l, o)
+		return c.evalEngine(l, o)
 	})
 	if slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == tier.SSD || t.Kind == tier.CSD }) {
 		r.OnTiers()
@@ -322,12 +324,12 @@ func filtersOf(policies []string) (files []string) {
 }
 
 // evalEngine opens an engine on the store that the flags name, which the engines share.
-func (a *app) evalEngine(f *evalFlags, l *loaded, o terrace.Options) (*engine.Engine, error) {
+func (c *evalCommand) evalEngine(l *loaded, o terrace.Options) (*engine.Engine, error) {
 	one := *l
-	if err := a.startEngine(&one, o); err != nil {
+	if err := c.startEngine(&one, o); err != nil {
 		return nil, err
 	}
-	if err := a.useStore(&f.stores, &one); err != nil {
+	if err := c.useStore(&c.stores, &one); err != nil {
 		return nil, errors.Join(err, one.engine.Close())
 	}
 	return one.engine, nil
@@ -346,11 +348,11 @@ func foldersOf(specs []string, tiers []tier.Tier, i, policies int) []string {
 }
 
 // identity are the engine's options that change results or times.
-func (f *evalFlags) identity() map[string]any {
-	id := map[string]any{"backend": f.load.backend, "threads": orInt(f.load.threads, processors), "exact": f.load.exact, "context": f.load.context,
-		"kv_type": f.load.kvType, "cache_type_k": f.load.ctk, "cache_type_v": f.load.ctv, "page_tokens": f.load.pageTokens, "chunk_tokens": f.load.chunk, "tiers": f.tiers}
-	if len(f.contexts.stores) > 0 {
-		id["store"] = strings.Join(f.contexts.stores, " ")
+func (c *evalCommand) identity() map[string]any {
+	id := map[string]any{"backend": c.load.backend, "threads": orInt(c.load.threads, processors), "exact": c.load.exact, "context": c.load.context,
+		"kv_type": c.load.kvType, "cache_type_k": c.load.ctk, "cache_type_v": c.load.ctv, "page_tokens": c.load.pageTokens, "chunk_tokens": c.load.chunk, "tiers": c.tiers}
+	if len(c.contexts.stores) > 0 {
+		id["store"] = strings.Join(c.contexts.stores, " ")
 	}
 	return id
 }
@@ -370,20 +372,20 @@ func thisMachine() evalrun.Machine {
 }
 
 // printResults writes the scores as a table.
-func (a *app) printResults(res *evalrun.Results, dir string) error {
+func (c *evalCommand) printResults(res *evalrun.Results, dir string) error {
 	for _, t := range res.Tasks {
 		failed := ""
 		if t.Failed > 0 {
 			failed = fmt.Sprintf("  %d failed", t.Failed)
 		}
-		fmt.Fprintf(a.stdout, "%-22s %-36s %9.3f ± %-8.3f n=%-4d%s\n", t.Task, t.Policy, t.Score.Score, t.StdErr, t.N, failed)
+		fmt.Fprintf(c.stdout, "%-22s %-36s %9.3f ± %-8.3f n=%-4d%s\n", t.Task, t.Policy, t.Score.Score, t.StdErr, t.N, failed)
 	}
 	for _, p := range res.Policies {
 		if p.Mean != nil && len(res.Tasks) > len(res.Policies) {
-			fmt.Fprintf(a.stdout, "%-22s %-36s %9.3f ± %-8.3f\n", "mean of tasks", p.Policy, *p.Mean, p.StdErr)
+			fmt.Fprintf(c.stdout, "%-22s %-36s %9.3f ± %-8.3f\n", "mean of tasks", p.Policy, *p.Mean, p.StdErr)
 		}
 	}
-	a.notice("results in %s", filepath.Join(dir, "results.json"))
+	c.notice("results in %s", filepath.Join(dir, "results.json"))
 	return nil
 }
 
@@ -395,7 +397,7 @@ type evalBar struct {
 	lines *bar // without a terminal
 }
 
-func (a *app) newEvalBar(suite string) *evalBar { return &evalBar{a: a, suite: suite} }
+func (c *evalCommand) newEvalBar(suite string) *evalBar { return &evalBar{a: c.app, suite: suite} }
 
 func (b *evalBar) show(p evalrun.Progress) {
 	if b.a.quiet || !b.a.isTTY(b.a.stderr) {

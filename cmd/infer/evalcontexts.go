@@ -90,36 +90,36 @@ type replayRun struct {
 }
 
 // evalContexts replays arrivals under each placement.
-func (a *app) evalContexts(f *evalFlags, changed func(string) bool) error {
+func (c *evalCommand) evalContexts(changed func(string) bool) error {
 	for _, other := range slices.Concat([]string{"policy", "budget", "tier", "workers", "join", "batch"}, suiteOnly) {
 		if changed(other) && other != "limit" {
 			return usageErrorf("--%s is not for --suite contexts, which takes --trace, --limit, --%s", other, strings.Join(contextOnly, ", --"))
 		}
 	}
-	r := &replayRun{a: a, f: &f.contexts}
-	if err := r.check(f); err != nil {
+	r := &replayRun{a: c.app, f: &c.contexts}
+	if err := r.check(c); err != nil {
 		return err
 	}
-	quality, closeQuality, err := a.openQuality(r.f, f.load.threads)
+	quality, closeQuality, err := c.openQuality(r.f, c.load.threads)
 	if err != nil {
 		return err
 	}
 	defer closeQuality()
-	load := f.load
+	load := c.load
 	load.policy, load.windowOnly, load.traceFile = "full", false, ""
-	l, err := a.openEngine(&load, nil)
+	l, err := c.openEngine(&load, nil)
 	if err != nil {
 		return err
 	}
 	defer l.close()
 	r.bench = &replay.Bench{Engine: l.engine, Tokenizer: l.tok, Quality: quality, MaxTokens: r.f.maxTokens}
 	r.modelName = l.name
-	o, err := r.options(f, l, quality.Name())
+	o, err := r.options(c, l, quality.Name())
 	if err != nil {
 		return err
 	}
-	a.made.mayMake(f.out, runFiles...)
-	if r.folder, err = evalrun.Open(f.out, o, thisMachine()); err != nil {
+	c.made.mayMake(c.out, runFiles...)
+	if r.folder, err = evalrun.Open(c.out, o, thisMachine()); err != nil {
 		if errors.Is(err, evalrun.ErrChanged) {
 			return usageErrorf("%w", err)
 		}
@@ -130,7 +130,7 @@ func (a *app) evalContexts(f *evalFlags, changed func(string) bool) error {
 }
 
 // check reads the flags and files.
-func (r *replayRun) check(f *evalFlags) (err error) {
+func (r *replayRun) check(f *evalCommand) (err error) {
 	c := r.f
 	switch {
 	case c.contexts == "" || f.load.traceFile == "" || len(c.placements) == 0 || f.out == "":
@@ -170,7 +170,7 @@ func (r *replayRun) check(f *evalFlags) (err error) {
 }
 
 // options are the run's identity.
-func (r *replayRun) options(f *evalFlags, l *loaded, quality string) (evalrun.Options, error) {
+func (r *replayRun) options(f *evalCommand, l *loaded, quality string) (evalrun.Options, error) {
 	print, err := l.fingerprint()
 	if err != nil {
 		return evalrun.Options{}, err

@@ -65,13 +65,13 @@ var suites = []struct {
 var suiteOnly = []string{"data", "tasks", "limit", "max-context", "no-chat", "lengths", "depths", "shots", "chunk", "kl", "prompts", "tokens"}
 
 // listSuites prints what --suite takes, with tasks and where the data are to be got; nothing is fetched.
-func (a *app) listSuites() error {
+func (c *evalCommand) listSuites() error {
 	for _, s := range suites {
-		fmt.Fprintf(a.stdout, "%s: %s\n  data: %s\n", s.name, s.about, s.from)
+		fmt.Fprintf(c.stdout, "%s: %s\n  data: %s\n", s.name, s.about, s.from)
 		if s.tasks != nil {
-			fmt.Fprintf(a.stdout, "  tasks: %s\n", strings.Join(s.tasks(), ", "))
+			fmt.Fprintf(c.stdout, "  tasks: %s\n", strings.Join(s.tasks(), ", "))
 		}
-		fmt.Fprintf(a.stdout, "  flags: --%s\n", strings.ReplaceAll(s.flags, " ", " --"))
+		fmt.Fprintf(c.stdout, "  flags: --%s\n", strings.ReplaceAll(s.flags, " ", " --"))
 	}
 	return nil
 }

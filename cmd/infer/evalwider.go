@@ -7,7 +7,7 @@ import (
 )
 
 // joinPolicies are those of the run that is in a folder, and then those that join it.
-func (a *app) joinPolicies(dir string, policies []string) ([]string, error) {
+func (c *evalCommand) joinPolicies(dir string, policies []string) ([]string, error) {
 	if dir == "" {
 		return policies, nil
 	}
@@ -21,7 +21,7 @@ func (a *app) joinPolicies(dir string, policies []string) ([]string, error) {
 			continue
 		}
 		if joins {
-			a.notice("%s: policy %s joins the run", dir, p)
+			c.notice("%s: policy %s joins the run", dir, p)
 		}
 		all = append(all, p)
 	}

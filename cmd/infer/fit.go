@@ -13,14 +13,16 @@ import (
 
 func init() { register(newFit) }
 
-type fitFlags struct {
+type fitCommand struct {
+	*app
+
 	load   loadFlags
 	memory string
 	asJSON bool
 }
 
 func newFit(a *app) *cobra.Command {
-	f := &fitFlags{}
+	c := &fitCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "fit [MODEL]",
 		Short:   "What fits: weights, KV cache, buffers, longest context",
@@ -34,31 +36,31 @@ func newFit(a *app) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				f.load.model = args[0]
+				c.load.model = args[0]
 			}
-			return a.fit(f)
+			return c.run()
 		},
 	}
-	f.load.addRun(cmd)
+	c.load.addRun(cmd)
 	p := cmd.Flags()
-	p.StringVar(&f.memory, "memory", "", "memory to fit into, such as 4GiB (default: what this machine has free)")
-	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	p.StringVar(&c.memory, "memory", "", "memory to fit into, such as 4GiB (default: what this machine has free)")
+	p.BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-func (a *app) fit(f *fitFlags) error {
-	f.load.windowOnly = true // as sessions without a policy run
-	o, err := f.load.options()
+func (c *fitCommand) run() error {
+	c.load.windowOnly = true // as sessions without a policy run
+	o, err := c.load.options()
 	if err != nil {
 		return err
 	}
 	memory := int64(0)
-	if f.memory != "" {
-		if memory, err = units.ParseBytes(f.memory); err != nil || memory <= 0 {
-			return usageErrorf("--memory %s: want a size such as 4GiB", f.memory)
+	if c.memory != "" {
+		if memory, err = units.ParseBytes(c.memory); err != nil || memory <= 0 {
+			return usageErrorf("--memory %s: want a size such as 4GiB", c.memory)
 		}
 	}
-	l, err := a.openFile(&f.load)
+	l, err := c.openFile(&c.load)
 	if err != nil {
 		return err
 	}
@@ -72,16 +74,16 @@ func (a *app) fit(f *fitFlags) error {
 	}
 	plan, streams, noPlan := l.planned(o, fit)
 	switch {
-	case f.asJSON && streams:
-		err = a.printJSON(struct {
+	case c.asJSON && streams:
+		err = c.printJSON(struct {
 			fitReport
 			Plan terrace.Plan `json:"plan"`
 		}{fit, plan})
-	case f.asJSON:
-		err = a.printJSON(fit)
+	case c.asJSON:
+		err = c.printJSON(fit)
 	default:
-		if err = a.printFit(l, fit); err == nil && streams {
-			err = a.printPlan(plan)
+		if err = c.printFit(l, fit); err == nil && streams {
+			err = c.printPlan(plan)
 		}
 	}
 	if err == nil && noPlan != nil {
@@ -93,8 +95,8 @@ func (a *app) fit(f *fitFlags) error {
 	return err
 }
 
-func (a *app) printFit(l *loaded, r fit.Report) error {
-	w := a.newTable()
+func (c *fitCommand) printFit(l *loaded, r fit.Report) error {
+	w := c.newTable()
 	fmt.Fprintf(w, "weights\t%s (mapped from the file)\n", units.FormatBytes(r.WeightsBytes))
 	fmt.Fprintf(w, "buffers\t%s (estimate: activations of a pass, unpacked weight panels)\n", units.FormatBytes(r.BuffersBytes))
 	fmt.Fprintf(w, "KV cache\t%s a token, %s for the context of %d\n", units.FormatBytes(r.KVBytesPerToken), units.FormatBytes(r.KVBytesAtContext), r.ContextTokens)
@@ -119,16 +121,16 @@ func (l *loaded) planned(o terrace.Options, r fit.Report) (p terrace.Plan, strea
 }
 
 // printPlan says what --memory would do.
-func (a *app) printPlan(p terrace.Plan) error {
-	fmt.Fprintf(a.stdout, "with weights read as they are needed (--memory, docs/weights.md): %s\n", p)
+func (c *fitCommand) printPlan(p terrace.Plan) error {
+	fmt.Fprintf(c.stdout, "with weights read as they are needed (--memory, docs/weights.md): %s\n", p)
 	if p.StepBytes > 0 {
-		fmt.Fprintf(a.stdout, "a token reads about %s", units.FormatBytes(p.StepBytes))
+		fmt.Fprintf(c.stdout, "a token reads about %s", units.FormatBytes(p.StepBytes))
 		if p.TokensPerS > 0 {
-			fmt.Fprintf(a.stdout, ": at most %.1f tokens/s from this disk", p.TokensPerS)
+			fmt.Fprintf(c.stdout, ": at most %.1f tokens/s from this disk", p.TokensPerS)
 		} else {
-			fmt.Fprint(a.stdout, " (infer profile measures the disk)")
+			fmt.Fprint(c.stdout, " (infer profile measures the disk)")
 		}
-		fmt.Fprintln(a.stdout)
+		fmt.Fprintln(c.stdout)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -98,7 +97,9 @@ func (f *sampleFlags) request() (engine.Request, error) {
 	return engine.Request{MaxTokens: f.maxTokens, Sampler: o, Stops: f.stops, IgnoreEOS: f.ignoreEOS, Overflow: overflow, CutToFit: cut}, nil
 }
 
-type generateFlags struct {
+type generateCommand struct {
+	*app
+
 	load       loadFlags
 	sample     sampleFlags
 	kv         kvFlags
@@ -119,7 +120,7 @@ type generateFlags struct {
 }
 
 func newGenerate(a *app) *cobra.Command {
-	f := &generateFlags{}
+	gen := &generateCommand{app: a}
 	cmd := &cobra.Command{
 		Use: "generate [PROMPT]", Aliases: []string{"run"},
 		Short: "Generate text from a prompt",
@@ -132,147 +133,147 @@ func newGenerate(a *app) *cobra.Command {
 			"'infer run MODEL [PROMPT]' takes a model's name or file first; without a prompt, on a terminal, it is 'infer chat'.",
 		Example: "  infer generate \"Why is the sky blue?\"\n  infer generate --raw --temperature 0 -n 32 \"The capital of France is\"\n  infer generate \"Summarise this text:\" < notes.txt\n  infer run gemma3:1b \"Why is the sky blue?\"\n  cat notes.txt | infer generate --prompt-file - --json\n  infer generate --jsonl questions.jsonl --out answers.jsonl --batch 16 --temperature 0",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.sample.given(cmd)
-			f.seeded = cmd.Flags().Changed("seed")
+			gen.sample.given(cmd)
+			gen.seeded = cmd.Flags().Changed("seed")
 			if cmd.CalledAs() == "run" {
 				var err error
-				if args, err = a.runModel(cmd, f, args); err != nil {
+				if args, err = gen.runModel(cmd, args); err != nil {
 					return err
 				}
-				if f.talk(a, args) {
-					return a.chat(f.asChat())
+				if gen.talk(args) {
+					return gen.asChat().run()
 				}
 			}
 			if len(args) > 1 {
 				return usageErrorf("%s takes one prompt; put it in quotes (%d arguments given)", cmd.CalledAs(), len(args))
 			}
-			return a.generate(f, args)
+			return gen.run(args)
 		},
 	}
-	f.load.addRun(cmd)
-	f.load.addWeights(cmd)
-	f.load.addTemplate(cmd)
-	f.sample.add(cmd, 256)
-	f.kv.add(cmd)
-	f.constrain.add(cmd)
-	f.speculate.add(cmd)
-	f.store.add(cmd)
+	gen.load.addRun(cmd)
+	gen.load.addWeights(cmd)
+	gen.load.addTemplate(cmd)
+	gen.sample.add(cmd, 256)
+	gen.kv.add(cmd)
+	gen.constrain.add(cmd)
+	gen.speculate.add(cmd)
+	gen.store.add(cmd)
 	p := cmd.Flags()
-	p.StringVar(&f.prefixFile, "prefix-file", "", "text that comes before the prompt, tokenised alone: a policy that drops tokens after the prompt works on it alone, so that many prompts can share it")
-	p.StringVarP(&f.prompt, "prompt", "p", "", "the prompt (instead of the argument)")
-	p.StringVarP(&f.promptFile, "prompt-file", "f", "", "read the prompt from a file, - for standard input")
-	p.StringVar(&f.idsFile, "ids-file", "", "read the prompt as a JSON array of token ids")
-	p.BoolVar(&f.chat, "chat", false, "use the model's chat template (an error if it has none)")
-	p.BoolVar(&f.raw, "raw", false, "no chat template: continue the prompt as it is")
-	p.StringVar(&f.system, "system", "", "system message of the chat template")
-	p.BoolVar(&f.asJSON, "json", false, "print one JSON object instead of text")
-	p.IntVar(&f.logprobs, "logprobs", -1, "with --json and --jsonl: log probabilities of the tokens, and of the N likeliest at each place (0: of the tokens alone)")
-	p.StringVar(&f.rows.in, "jsonl", "", "answer the prompts of this file, one JSON object a line (- for standard input)")
-	p.StringVar(&f.rows.out, "out", "", "file of --jsonl's answers, taken up where it ends (default: standard output)")
-	p.IntVar(&f.rows.batch, "batch", 8, "rows of --jsonl that are decoded together")
+	p.StringVar(&gen.prefixFile, "prefix-file", "", "text that comes before the prompt, tokenised alone: a policy that drops tokens after the prompt works on it alone, so that many prompts can share it")
+	p.StringVarP(&gen.prompt, "prompt", "p", "", "the prompt (instead of the argument)")
+	p.StringVarP(&gen.promptFile, "prompt-file", "f", "", "read the prompt from a file, - for standard input")
+	p.StringVar(&gen.idsFile, "ids-file", "", "read the prompt as a JSON array of token ids")
+	p.BoolVar(&gen.chat, "chat", false, "use the model's chat template (an error if it has none)")
+	p.BoolVar(&gen.raw, "raw", false, "no chat template: continue the prompt as it is")
+	p.StringVar(&gen.system, "system", "", "system message of the chat template")
+	p.BoolVar(&gen.asJSON, "json", false, "print one JSON object instead of text")
+	p.IntVar(&gen.logprobs, "logprobs", -1, "with --json and --jsonl: log probabilities of the tokens, and of the N likeliest at each place (0: of the tokens alone)")
+	p.StringVar(&gen.rows.in, "jsonl", "", "answer the prompts of this file, one JSON object a line (- for standard input)")
+	p.StringVar(&gen.rows.out, "out", "", "file of --jsonl's answers, taken up where it ends (default: standard output)")
+	p.IntVar(&gen.rows.batch, "batch", 8, "rows of --jsonl that are decoded together")
 	return cmd
 }
 
-func (a *app) generate(f *generateFlags, args []string) error {
-	if f.chat && f.raw {
+func (gen *generateCommand) run(args []string) error {
+	if gen.chat && gen.raw {
 		return usageErrorf("--chat and --raw exclude each other")
 	}
-	req, err := f.sample.request()
+	req, err := gen.sample.request()
 	if err != nil {
 		return err
 	}
-	if err := f.speculate.check(); err != nil {
+	if err := gen.speculate.check(); err != nil {
 		return err
 	}
-	if err := f.checkRows(args); err != nil {
+	if err := gen.checkRows(args); err != nil {
 		return err
 	}
-	if f.logprobs < -1 || f.logprobs > offline.MaxLogprobs || f.logprobs >= 0 && !f.asJSON && f.rows.in == "" {
-		return usageErrorf("--logprobs %d: want 0 to %d, with --json or --jsonl", f.logprobs, offline.MaxLogprobs)
+	if gen.logprobs < -1 || gen.logprobs > offline.MaxLogprobs || gen.logprobs >= 0 && !gen.asJSON && gen.rows.in == "" {
+		return usageErrorf("--logprobs %d: want 0 to %d, with --json or --jsonl", gen.logprobs, offline.MaxLogprobs)
 	}
-	limits, err := f.constrain.compile()
+	limits, err := gen.constrain.compile()
 	if err != nil {
 		return err
 	}
-	if f.rows.in != "" {
-		return a.generateRows(f, f.seeded, limits, req)
+	if gen.rows.in != "" {
+		return gen.generateRows(gen.seeded, limits, req)
 	}
-	prompt, ids, err := a.readPrompt(f, args)
+	prompt, ids, err := gen.readPrompt(args)
 	if err != nil {
 		return err
 	}
-	if _, err := f.store.specs(); err != nil {
+	if _, err := gen.store.specs(); err != nil {
 		return err
 	}
-	f.kv.store = len(f.store.stores) > 0 || f.prefixFile != ""
-	f.kv.beside = f.store.hostBytes()
-	l, err := a.openKVEngine(&f.load, &f.kv)
+	gen.kv.store = len(gen.store.stores) > 0 || gen.prefixFile != ""
+	gen.kv.beside = gen.store.hostBytes()
+	l, err := gen.openKVEngine(&gen.load, &gen.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	f.sample.takeOwn(l.own, &req.Sampler)
-	guesses, err := f.speculate.open(a, &f.load, l)
+	gen.sample.takeOwn(l.own, &req.Sampler)
+	guesses, err := gen.speculate.open(gen.app, &gen.load, l)
 	if err != nil {
 		return err
 	}
 	defer guesses.close()
-	defer f.store.close(a)
-	if err := a.useStore(&f.store, l); err != nil {
+	defer gen.store.close(gen.app)
+	if err := gen.useStore(&gen.store, l); err != nil {
 		return err
 	}
 	req.Started, req.Speculate = time.Now(), guesses.drafter()
-	prefix, err := a.readPrefix(f, l)
+	prefix, err := gen.readPrefix(l)
 	if err != nil {
 		return err
 	}
 	if ids == nil {
-		if ids, err = a.encodePrompt(f, l, prompt, len(prefix) == 0); err != nil {
+		if ids, err = gen.encodePrompt(l, prompt, len(prefix) == 0); err != nil {
 			return err
 		}
 	}
-	if err := f.watch(l, limits, ids, &req); err != nil {
+	if err := gen.watch(l, limits, ids, &req); err != nil {
 		return err
 	}
-	a.noticeCut(l, &req)
-	if !f.asJSON {
-		req.OnText = a.modelText
+	gen.noticeCut(l, &req)
+	if !gen.asJSON {
+		req.OnText = gen.modelText
 	}
-	req.OnPrefill = a.promptBar()
-	res, err := a.generateAfter(f, l, prefix, req)
-	return a.sayGeneration(f, l, res, err)
+	req.OnPrefill = gen.promptBar()
+	res, err := gen.generateAfter(l, prefix, req)
+	return gen.sayGeneration(l, res, err)
 }
 
 // sayGeneration prints what was generated, whole or as far as it came before an error.
-func (a *app) sayGeneration(f *generateFlags, l *loaded, res *engine.Result, err error) error {
-	a.noticeTiers(l.engine, engine.TierUse{})
-	a.noticeBalance(l.engine)
+func (gen *generateCommand) sayGeneration(l *loaded, res *engine.Result, err error) error {
+	gen.noticeTiers(l.engine, engine.TierUse{})
+	gen.noticeBalance(l.engine)
 	if res != nil && res.Dropped > 0 {
-		a.notice("%d tokens were dropped to fit the context of %d (--on-overflow %s)", res.Dropped, l.engine.Options().Context, f.sample.overflow)
+		gen.notice("%d tokens were dropped to fit the context of %d (--on-overflow %s)", res.Dropped, l.engine.Options().Context, gen.sample.overflow)
 	}
 	if err != nil {
-		if !f.asJSON && res != nil && res.Text != "" {
-			fmt.Fprintln(a.stdout)
-			a.lineEnded = a.isTTY(a.stdout)
+		if !gen.asJSON && res != nil && res.Text != "" {
+			fmt.Fprintln(gen.stdout)
+			gen.lineEnded = gen.isTTY(gen.stdout)
 		}
 		return err
 	}
-	if !f.asJSON && !strings.HasSuffix(res.Text, "\n") {
-		fmt.Fprintln(a.stdout)
+	if !gen.asJSON && !strings.HasSuffix(res.Text, "\n") {
+		fmt.Fprintln(gen.stdout)
 	}
-	a.sayUse(l, &f.sample, res)
-	if f.asJSON {
-		return a.printGeneration(l, f, res)
+	gen.sayUse(l, &gen.sample, res)
+	if gen.asJSON {
+		return gen.printGeneration(l, gen, res)
 	}
 	if res.Finish == "context" {
-		a.notice("stopped: the context of %d tokens is full (--on-overflow shift goes on)", l.engine.Options().Context)
+		gen.notice("stopped: the context of %d tokens is full (--on-overflow shift goes on)", l.engine.Options().Context)
 	}
 	return nil
 }
 
 // promptBar shows how far a long prompt is read.
-func (a *app) promptBar() func(done, total int) {
-	bar := a.newBar()
+func (gen *generateCommand) promptBar() func(done, total int) {
+	bar := gen.newBar()
 	return func(done, total int) {
 		if total > 2*engine.DefaultChunkTokens {
 			bar.count("reading the prompt", done, total)
@@ -284,10 +285,10 @@ func (a *app) promptBar() func(done, total int) {
 }
 
 // watch says how the text is written and where it ends, and has it kept to its limits.
-func (f *generateFlags) watch(l *loaded, limits *grammar.Grammar, ids []int, req *engine.Request) (err error) {
+func (gen *generateCommand) watch(l *loaded, limits *grammar.Grammar, ids []int, req *engine.Request) (err error) {
 	req.IDs, req.IsEnd, req.Text = ids, l.tok.IsEOG, l.tok.NewDetokenizer()
-	f.watchLogprobs(l, req)
-	if req.Breakers, err = f.sample.breakersOf(l.tok); err != nil {
+	gen.watchLogprobs(l, req)
+	if req.Breakers, err = gen.sample.breakersOf(l.tok); err != nil {
 		return err
 	}
 	req.Constrain, err = constraint(limits, l.tok)
@@ -295,19 +296,19 @@ func (f *generateFlags) watch(l *loaded, limits *grammar.Grammar, ids []int, req
 }
 
 // noticeCut says that fewer tokens are generated than were asked for, because the context holds no more.
-func (a *app) noticeCut(l *loaded, req *engine.Request) {
+func (gen *generateCommand) noticeCut(l *loaded, req *engine.Request) {
 	context := l.engine.Options().Context
 	if room := context - len(req.IDs); req.CutToFit && room > 0 && req.MaxTokens > room {
-		a.notice("at most %d tokens are generated, not %d: the context of %d has no room for more after a prompt of %d (--context N, or --on-overflow shift)", room, req.MaxTokens, context, len(req.IDs))
+		gen.notice("at most %d tokens are generated, not %d: the context of %d has no room for more after a prompt of %d (--context N, or --on-overflow shift)", room, req.MaxTokens, context, len(req.IDs))
 	}
 }
 
 // encodePrompt renders the chat template where one applies, and tokenises.
-func (a *app) encodePrompt(f *generateFlags, l *loaded, prompt string, first bool) ([]int, error) {
-	if !f.raw && (f.chat || l.tok.HasTemplate()) {
+func (gen *generateCommand) encodePrompt(l *loaded, prompt string, first bool) ([]int, error) {
+	if !gen.raw && (gen.chat || l.tok.HasTemplate()) {
 		var msgs []tokenizer.Message
-		if f.system != "" {
-			msgs = append(msgs, tokenizer.Message{Role: "system", Content: f.system})
+		if gen.system != "" {
+			msgs = append(msgs, tokenizer.Message{Role: "system", Content: gen.system})
 		}
 		ids, err := l.tok.EncodeMessages(append(msgs, tokenizer.Message{Role: "user", Content: prompt}), true)
 		if errors.Is(err, tokenizer.ErrNoTemplate) {
@@ -318,46 +319,46 @@ func (a *app) encodePrompt(f *generateFlags, l *loaded, prompt string, first boo
 		}
 		return ids, nil
 	}
-	if !f.raw {
-		a.notice("%s has no chat template: the prompt is continued as it is", l.name)
+	if !gen.raw {
+		gen.notice("%s has no chat template: the prompt is continued as it is", l.name)
 	}
-	if f.system != "" {
+	if gen.system != "" {
 		return nil, usageErrorf("--system needs a chat template")
 	}
 	return l.tok.Encode(prompt, first, true)
 }
 
 // readPrefix tokenises the text of --prefix-file; nil = there is none.
-func (a *app) readPrefix(f *generateFlags, l *loaded) ([]int, error) {
-	if f.prefixFile == "" {
+func (gen *generateCommand) readPrefix(l *loaded) ([]int, error) {
+	if gen.prefixFile == "" {
 		return nil, nil
 	}
-	text, err := a.readText(f.prefixFile)
+	text, err := gen.readText(gen.prefixFile)
 	if err != nil {
 		return nil, err
 	}
 	if text == "" || !utf8.ValidString(text) {
-		return nil, dataErrorf("--prefix-file %s: want text in UTF-8, and not none", f.prefixFile)
+		return nil, dataErrorf("--prefix-file %s: want text in UTF-8, and not none", gen.prefixFile)
 	}
 	return l.tok.Encode(text, true, false)
 }
 
 // generateAfter generates behind a prefix, nil = none. A policy that acts on the prompt alone compresses the prefix, not what
 // follows; under others prefix and prompt are one.
-func (a *app) generateAfter(f *generateFlags, l *loaded, prefix []int, req engine.Request) (*engine.Result, error) {
+func (gen *generateCommand) generateAfter(l *loaded, prefix []int, req engine.Request) (*engine.Result, error) {
 	e := l.engine
 	if len(prefix) == 0 || e.Policy().Lossless() || !e.PromptOnly(e.Policy()) {
 		req.IDs = slices.Concat(prefix, req.IDs)
-		req.Prefix = f.store.find(a, req.IDs, e.Policy())
-		return e.Generate(a.ctx, req)
+		req.Prefix = gen.store.find(gen.app, req.IDs, e.Policy())
+		return e.Generate(gen.ctx, req)
 	}
-	found := f.store.find(a, prefix, e.Policy())
-	s, _, err := prefixcache.OpenContext(a.ctx, e, prefix, e.Policy(), found, engine.PrefillHooks{Progress: req.OnPrefill})
+	found := gen.store.find(gen.app, prefix, e.Policy())
+	s, _, err := prefixcache.OpenContext(gen.ctx, e, prefix, e.Policy(), found, engine.PrefillHooks{Progress: req.OnPrefill})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	res, err := s.Generate(a.ctx, req)
+	res, err := s.Generate(gen.ctx, req)
 	if res != nil {
 		res.PromptTokens += len(prefix)
 		res.Reused = found.Reused()
@@ -397,12 +398,12 @@ type timingsJSON struct {
 	Source     string  `json:"source,omitempty"` // modelled: tokens came from a --store whose reads are held to a rate
 }
 
-func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) error {
+func (gen *generateCommand) printGeneration(l *loaded, f *generateCommand, res *engine.Result) error {
 	ids := res.IDs
 	if ids == nil {
 		ids = []int{}
 	}
-	return a.printJSON(generation{
+	return gen.printJSON(generation{
 		Model: l.name, Backend: f.load.backend, Policy: f.kv.policyName(), Seed: f.sample.o.Seed,
 		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, DroppedTokens: res.Dropped, Logprobs: f.probs,
 		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
@@ -412,10 +413,3 @@ func (a *app) printGeneration(l *loaded, f *generateFlags, res *engine.Result) e
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// printJSON writes one value on one line.
-func (a *app) printJSON(v any) error {
-	enc := json.NewEncoder(a.stdout)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}

@@ -24,77 +24,77 @@ type rowFlags struct {
 }
 
 // check refuses what has no meaning for a file of prompts.
-func (f *generateFlags) checkRows(args []string) error {
+func (gen *generateCommand) checkRows(args []string) error {
 	switch {
-	case f.rows.in == "" && f.rows.out != "":
+	case gen.rows.in == "" && gen.rows.out != "":
 		return usageErrorf("--out goes with --jsonl; redirect standard output for one answer")
-	case f.rows.in == "":
+	case gen.rows.in == "":
 		return nil
-	case len(args) > 0 || f.prompt != "" || f.promptFile != "" || f.idsFile != "" || f.prefixFile != "":
+	case len(args) > 0 || gen.prompt != "" || gen.promptFile != "" || gen.idsFile != "" || gen.prefixFile != "":
 		return usageErrorf("--jsonl has the prompts; give no other beside it")
-	case f.rows.batch < 1 || f.rows.batch > 1024:
-		return usageErrorf("--batch %d: want 1 to 1024", f.rows.batch)
-	case f.speculate.spec != "":
+	case gen.rows.batch < 1 || gen.rows.batch > 1024:
+		return usageErrorf("--batch %d: want 1 to 1024", gen.rows.batch)
+	case gen.speculate.spec != "":
 		return usageErrorf("--speculate: not with --jsonl, whose rows are decoded together")
-	case f.sample.overflow != "error":
-		return usageErrorf("--on-overflow %s: not with --jsonl: a prompt that does not fit is an error of its row", f.sample.overflow)
+	case gen.sample.overflow != "error":
+		return usageErrorf("--on-overflow %s: not with --jsonl: a prompt that does not fit is an error of its row", gen.sample.overflow)
 	}
 	return nil
 }
 
 // generateRows answers the rows of --jsonl together in one batch.
-func (a *app) generateRows(f *generateFlags, seeded bool, limits *grammar.Grammar, req engine.Request) error {
-	in := io.NopCloser(a.stdin)
-	if f.rows.in != "-" {
-		file, err := os.Open(f.rows.in)
+func (gen *generateCommand) generateRows(seeded bool, limits *grammar.Grammar, req engine.Request) error {
+	in := io.NopCloser(gen.stdin)
+	if gen.rows.in != "-" {
+		file, err := os.Open(gen.rows.in)
 		if err != nil {
 			return dataErrorf("--jsonl: %v", err)
 		}
 		in = file
 	}
 	defer in.Close()
-	out := offline.Stream(a.stdout)
-	if f.rows.out != "" && f.rows.out != "-" {
+	out := offline.Stream(gen.stdout)
+	if gen.rows.out != "" && gen.rows.out != "-" {
 		var err error
-		a.made.mayMake(f.rows.out)
-		if out, err = offline.Open(f.rows.out); err != nil {
+		gen.made.mayMake(gen.rows.out)
+		if out, err = offline.Open(gen.rows.out); err != nil {
 			return rowsError(err)
 		}
 	}
 	defer out.Close()
 	if n := out.Done(); n > 0 {
-		a.notice("%s: %d rows are there", f.rows.out, n)
+		gen.notice("%s: %d rows are there", gen.rows.out, n)
 	}
-	if len(f.store.stores) == 0 && len(f.kv.tiers) == 0 { // what rows begin with is read once
-		f.store.stores, f.store.unsaid = []string{fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20)}, true
+	if len(gen.store.stores) == 0 && len(gen.kv.tiers) == 0 { // what rows begin with is read once
+		gen.store.stores, gen.store.unsaid = []string{fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20)}, true
 	}
-	if _, err := f.store.specs(); err != nil {
+	if _, err := gen.store.specs(); err != nil {
 		return err
 	}
-	f.kv.store, f.load.texts = true, f.rows.batch // rows may name policies of their own
-	l, err := a.openKVEngine(&f.load, &f.kv)
+	gen.kv.store, gen.load.texts = true, gen.rows.batch // rows may name policies of their own
+	l, err := gen.openKVEngine(&gen.load, &gen.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	defer f.store.close(a)
-	if err := a.useStore(&f.store, l); err != nil {
+	defer gen.store.close(gen.app)
+	if err := gen.useStore(&gen.store, l); err != nil {
 		return err
 	}
-	f.sample.takeOwn(l.own, &req.Sampler)
-	o, err := a.rowOptions(f, l, seeded, limits, req)
+	gen.sample.takeOwn(l.own, &req.Sampler)
+	o, err := gen.rowOptions(l, seeded, limits, req)
 	if err != nil {
 		return err
 	}
-	s, err := serve.New(serve.Options{Engine: l.engine, Tokenizer: l.tok, Names: []string{l.name}, Patterns: []string{"*"}, ModelPath: l.path, Batch: f.rows.batch, Queue: o.Ahead})
+	s, err := serve.New(serve.Options{Engine: l.engine, Tokenizer: l.tok, Names: []string{l.name}, Patterns: []string{"*"}, ModelPath: l.path, Batch: gen.rows.batch, Queue: o.Ahead})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	o.Server = s
-	bar := a.newBar()
+	bar := gen.newBar()
 	o.Progress = func(c offline.Counts) { bar.count("rows", c.Done, 0) }
-	counts, err := offline.Run(a.ctx, in, out, *o)
+	counts, err := offline.Run(gen.ctx, in, out, *o)
 	bar.done()
 	if err != nil {
 		return rowsError(err)
@@ -114,18 +114,18 @@ func rowsError(err error) error {
 }
 
 // rowOptions are what rows have from the flags.
-func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *grammar.Grammar, req engine.Request) (*offline.Options, error) {
+func (gen *generateCommand) rowOptions(l *loaded, seeded bool, limits *grammar.Grammar, req engine.Request) (*offline.Options, error) {
 	spec := l.engine.Policy()
 	model, err := l.fingerprint()
 	if err != nil {
 		return nil, err
 	}
-	constraint, err := f.constrain.text()
+	constraint, err := gen.constrain.text()
 	if err != nil {
 		return nil, err
 	}
 	vocabulary := grammar.NewVocabulary(l.tok.Pieces(nil))
-	d := serve.Request{MaxTokens: req.MaxTokens, Sampler: req.Sampler, Breakers: f.sample.breakers, Stops: req.Stops, IgnoreEOS: req.IgnoreEOS, Logprobs: f.logprobs, Policy: spec}
+	d := serve.Request{MaxTokens: req.MaxTokens, Sampler: req.Sampler, Breakers: gen.sample.breakers, Stops: req.Stops, IgnoreEOS: req.IgnoreEOS, Logprobs: gen.logprobs, Policy: spec}
 	if limits != nil {
 		if d.Machine, err = grammar.NewMachine(limits, vocabulary); err != nil {
 			return nil, err
@@ -135,9 +135,9 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 	if !seeded {
 		settings.Seed = 0
 	}
-	return &offline.Options{Defaults: d, Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * f.rows.batch, Check: l.engine.CheckModel,
-		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q|%q", model, orDefault(f.load.policy, spec.String()), settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, f.logprobs,
-			f.raw, f.chat, f.system, f.load.backend, f.load.exact, orDefault(f.load.kvType, f.load.ctk+"/"+f.load.ctv), f.load.kvWindow, f.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template(), f.sample.breakers),
+	return &offline.Options{Defaults: d, Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * gen.rows.batch, Check: l.engine.CheckModel,
+		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q|%q", model, orDefault(gen.load.policy, spec.String()), settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, gen.logprobs,
+			gen.raw, gen.chat, gen.system, gen.load.backend, gen.load.exact, orDefault(gen.load.kvType, gen.load.ctk+"/"+gen.load.ctv), gen.load.kvWindow, gen.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template(), gen.sample.breakers),
 		Machine: func(text jsontext.Value, gbnf string) (*grammar.Machine, error) {
 			g, err := compileRow(text, gbnf)
 			if err != nil {
@@ -145,7 +145,7 @@ func (a *app) rowOptions(f *generateFlags, l *loaded, seeded bool, limits *gramm
 			}
 			return grammar.NewMachine(g, vocabulary)
 		},
-		Prompt: func(r *offline.Row) ([]int, error) { return a.encodeRow(f, l, r) }}, nil
+		Prompt: func(r *offline.Row) ([]int, error) { return gen.encodeRow(l, r) }}, nil
 }
 
 // compileRow compiles what a row's text may be.
@@ -157,9 +157,9 @@ func compileRow(text jsontext.Value, gbnf string) (*grammar.Grammar, error) {
 }
 
 // encodeRow renders a row's prompt as generate does one.
-func (a *app) encodeRow(f *generateFlags, l *loaded, r *offline.Row) ([]int, error) {
+func (gen *generateCommand) encodeRow(l *loaded, r *offline.Row) ([]int, error) {
 	var msgs []tokenizer.Message
-	system := f.system
+	system := gen.system
 	if r.System != nil {
 		system = *r.System
 	}
@@ -167,7 +167,7 @@ func (a *app) encodeRow(f *generateFlags, l *loaded, r *offline.Row) ([]int, err
 		msgs = append(msgs, tokenizer.Message{Role: m.Role, Content: m.Content})
 	}
 	if r.Messages == nil {
-		if f.raw || !f.chat && !l.tok.HasTemplate() {
+		if gen.raw || !gen.chat && !l.tok.HasTemplate() {
 			if system != "" {
 				return nil, errors.New("a system message needs a chat template")
 			}
@@ -182,11 +182,11 @@ func (a *app) encodeRow(f *generateFlags, l *loaded, r *offline.Row) ([]int, err
 }
 
 // watchLogprobs notes the log probabilities of what is generated, for --logprobs of one answer.
-func (f *generateFlags) watchLogprobs(l *loaded, req *engine.Request) {
-	if f.logprobs < 0 {
+func (gen *generateCommand) watchLogprobs(l *loaded, req *engine.Request) {
+	if gen.logprobs < 0 {
 		return
 	}
-	ranker := serve.NewRanker(l.tok, f.logprobs)
+	ranker := serve.NewRanker(l.tok, gen.logprobs)
 	var pending *serve.Token
 	text := req.Text
 	req.OnLogits = func(logits []float32) {
@@ -196,7 +196,7 @@ func (f *generateFlags) watchLogprobs(l *loaded, req *engine.Request) {
 	req.Text = tokenTap{text, func(id int, piece string) {
 		pending.ID, pending.Text = id, piece
 		ranker.Fill(pending)
-		f.probs = append(f.probs, offline.NewLogprob(*pending))
+		gen.probs = append(gen.probs, offline.NewLogprob(*pending))
 	}}
 }
 

@@ -15,7 +15,9 @@ import (
 
 func init() { register(newImatrix) }
 
-type imatrixFlags struct {
+type imatrixCommand struct {
+	*app
+
 	load          loadFlags
 	kv            kvFlags
 	file, out     string
@@ -25,38 +27,38 @@ type imatrixFlags struct {
 }
 
 func newImatrix(a *app) *cobra.Command {
-	f := &imatrixFlags{}
+	c := &imatrixCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "imatrix",
 		Short:   "Which columns of the weights matter for a text, for quantize --imatrix",
 		Long:    "Read a text in chunks and write the mean square of every weight column's input as an importance matrix (GGUF, as llama-imatrix writes it; llama-quantize reads it too). Take a text like those that the model is for, some hundred thousand characters of it, and the model in F16 or BF16 where you can. The perplexity of the text is printed, as llama-imatrix does.",
 		Example: "  infer imatrix -m ./Llama-3.1-8B-Instruct --file calibration.txt --out llama.imatrix.gguf\n  infer quantize ./Llama-3.1-8B-Instruct llama.gguf --type IQ4_XS --imatrix llama.imatrix.gguf",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.imatrix(f) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run() },
 	}
-	f.load.addRun(cmd)
+	c.load.addRun(cmd)
 	p := cmd.Flags()
-	p.StringVarP(&f.file, "file", "f", "", "the text, - for standard input (required)")
-	p.StringVarP(&f.out, "out", "o", "imatrix.gguf", "file that is written")
-	p.IntVar(&f.chunk, "chunk", 512, "tokens a chunk")
-	p.IntVar(&f.chunks, "chunks", 0, "chunks to read (0: all)")
-	p.BoolVar(&f.processOutput, "process-output", false, "the head's inputs too (output.weight, where the model has one)")
-	p.BoolVar(&f.force, "force", false, "write over the file where it is there")
-	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	p.StringVarP(&c.file, "file", "f", "", "the text, - for standard input (required)")
+	p.StringVarP(&c.out, "out", "o", "imatrix.gguf", "file that is written")
+	p.IntVar(&c.chunk, "chunk", 512, "tokens a chunk")
+	p.IntVar(&c.chunks, "chunks", 0, "chunks to read (0: all)")
+	p.BoolVar(&c.processOutput, "process-output", false, "the head's inputs too (output.weight, where the model has one)")
+	p.BoolVar(&c.force, "force", false, "write over the file where it is there")
+	p.BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-func (a *app) imatrix(f *imatrixFlags) error {
-	if f.file == "" {
+func (c *imatrixCommand) run() error {
+	if c.file == "" {
 		return usageErrorf("imatrix needs --file")
 	}
-	if f.load.backend != "native" {
-		return usageErrorf("imatrix runs on the native backend, not on %s", f.load.backend)
+	if c.load.backend != "native" {
+		return usageErrorf("imatrix runs on the native backend, not on %s", c.load.backend)
 	}
-	if err := mayWrite(f.out, f.force); err != nil {
+	if err := mayWrite(c.out, c.force); err != nil {
 		return err
 	}
-	l, ids, err := a.openForText(f.file, &f.load, &f.kv)
+	l, ids, err := c.openForText(c.file, &c.load, &c.kv)
 	if err != nil {
 		return err
 	}
@@ -64,7 +66,7 @@ func (a *app) imatrix(f *imatrixFlags) error {
 	collector := imatrix.NewCollector()
 	l.model.Inputs = func(w *model.Linear, x []float32) error {
 		t := w.Tensor
-		if !strings.HasPrefix(t.Name, "blk.") && (t.Name != "output.weight" || !f.processOutput) {
+		if !strings.HasPrefix(t.Name, "blk.") && (t.Name != "output.weight" || !c.processOutput) {
 			return nil
 		}
 		if len(t.Shape) == 3 {
@@ -72,23 +74,23 @@ func (a *app) imatrix(f *imatrixFlags) error {
 		}
 		return collector.Add(t.Name, 0, 1, w.Cols, x)
 	}
-	start, bar := time.Now(), a.newBar()
-	o := perplexityOptions(l, f.chunk, f.chunks, bar)
-	p, err := bench.Perplex(a.ctx, l.engine, ids, o)
+	start, bar := time.Now(), c.newBar()
+	o := perplexityOptions(l, c.chunk, c.chunks, bar)
+	p, err := bench.Perplex(c.ctx, l.engine, ids, o)
 	bar.done()
 	if err != nil {
 		return err
 	}
-	m, err := collector.Matrix([]string{filepath.Base(f.file)}, len(p.Chunks), f.chunk)
+	m, err := collector.Matrix([]string{filepath.Base(c.file)}, len(p.Chunks), c.chunk)
 	if err != nil {
 		return err
 	}
-	if err := m.Write(f.out); err != nil {
+	if err := m.Write(c.out); err != nil {
 		return err
 	}
-	if f.asJSON {
-		return a.printJSON(map[string]any{"out": f.out, "entries": len(m.Names()), "chunks": len(p.Chunks), "tokens": len(p.Chunks) * f.chunk, "ppl": p.PPL})
+	if c.asJSON {
+		return c.printJSON(map[string]any{"out": c.out, "entries": len(m.Names()), "chunks": len(p.Chunks), "tokens": len(p.Chunks) * c.chunk, "ppl": p.PPL})
 	}
-	fmt.Fprintf(a.stdout, "%d tensors over %d tokens, perplexity %.4f\n", len(m.Names()), len(p.Chunks)*f.chunk, p.PPL)
-	return a.reportWritten(f.out, start)
+	fmt.Fprintf(c.stdout, "%d tensors over %d tokens, perplexity %.4f\n", len(m.Names()), len(p.Chunks)*c.chunk, p.PPL)
+	return c.reportWritten(c.out, start)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -34,7 +35,7 @@ func TestReadKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		var told bytes.Buffer
-		keys, err := (&app{stderr: &told}).readKeys("--api-key-file", path)
+		keys, err := (&serveCommand{app: newApp(context.Background(), nil, nil, &told)}).readKeys("--api-key-file", path)
 		if !slices.Equal(keys, c.keys) || (err == nil) != (c.keys != nil) {
 			t.Errorf("%.40q: %d keys, %v", c.text, len(keys), err)
 		}

@@ -12,7 +12,9 @@ import (
 
 func init() { register(newKV) }
 
-type kvCommandFlags struct {
+type kvCommand struct {
+	*app
+
 	load      loadFlags
 	kv        kvFlags
 	idsFile   string
@@ -22,22 +24,22 @@ type kvCommandFlags struct {
 }
 
 func newKV(a *app) *cobra.Command {
-	f := &kvCommandFlags{}
+	c := &kvCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "kv",
 		Short:   "Which positions a policy keeps, and the logits that follow",
 		Long:    "Read token ids (a JSON array) under a policy and write which positions every layer and KV head keeps: {\"layers\":[{\"heads\":[[…],…]}]}. With --decode-ids the given ids are then forced, one a step, and --decode-out gets the logits of each step.",
 		Example: "  infer kv --ids-file ids.json --policy snapkv:ratio=0.75 --out kept.json",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.kvCommand(f) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run() },
 	}
-	f.load.addRun(cmd)
-	f.kv.add(cmd)
+	c.load.addRun(cmd)
+	c.kv.add(cmd)
 	p := cmd.Flags()
-	p.StringVar(&f.idsFile, "ids-file", "", "JSON array of token ids (required)")
-	p.StringVar(&f.out, "out", "", "JSON file to write (required)")
-	p.StringVar(&f.decodeIDs, "decode-ids", "", "JSON array of ids to force after the prompt")
-	p.StringVar(&f.decodeOut, "decode-out", "", "safetensors file for the logits of the forced steps [steps, vocabulary]")
+	p.StringVar(&c.idsFile, "ids-file", "", "JSON array of token ids (required)")
+	p.StringVar(&c.out, "out", "", "JSON file to write (required)")
+	p.StringVar(&c.decodeIDs, "decode-ids", "", "JSON array of ids to force after the prompt")
+	p.StringVar(&c.decodeOut, "decode-out", "", "safetensors file for the logits of the forced steps [steps, vocabulary]")
 	return cmd
 }
 
@@ -46,25 +48,25 @@ type keptLayer struct {
 	Heads [][]int32 `json:"heads"`
 }
 
-func (a *app) kvCommand(f *kvCommandFlags) error {
-	if f.idsFile == "" || f.out == "" {
+func (c *kvCommand) run() error {
+	if c.idsFile == "" || c.out == "" {
 		return usageErrorf("kv needs --ids-file and --out")
 	}
-	if (f.decodeIDs == "") != (f.decodeOut == "") {
+	if (c.decodeIDs == "") != (c.decodeOut == "") {
 		return usageErrorf("--decode-ids and --decode-out go together")
 	}
-	ids, err := readIDs(f.idsFile)
+	ids, err := readIDs(c.idsFile)
 	if err != nil {
 		return err
 	}
 	var forced []int
-	if f.decodeIDs != "" {
-		if forced, err = readIDs(f.decodeIDs); err != nil {
+	if c.decodeIDs != "" {
+		if forced, err = readIDs(c.decodeIDs); err != nil {
 			return err
 		}
 	}
-	f.kv.positions = true
-	l, err := a.openKVEngine(&f.load, &f.kv)
+	c.kv.positions = true
+	l, err := c.openKVEngine(&c.load, &c.kv)
 	if err != nil {
 		return err
 	}
@@ -74,20 +76,20 @@ func (a *app) kvCommand(f *kvCommandFlags) error {
 		return err
 	}
 	defer s.Close()
-	if err := s.Prefill(a.ctx, ids, engine.PrefillHooks{}); err != nil {
+	if err := s.Prefill(c.ctx, ids, engine.PrefillHooks{}); err != nil {
 		return err
 	}
 	if err := engine.CheckFinite(s.Logits()); err != nil {
 		return l.engine.CheckAfter(err)
 	}
-	if err := writeKept(f.out, l.engine, s); err != nil {
+	if err := writeKept(c.out, l.engine, s); err != nil {
 		return err
 	}
-	a.noticeKV(f.kv.policyName(), s.KVUse())
+	c.noticeKV(c.kv.policyName(), s.KVUse())
 	if forced == nil {
 		return nil
 	}
-	return a.forcedSteps(f.decodeOut, l, s, forced)
+	return c.forcedSteps(c.decodeOut, l, s, forced)
 }
 
 // writeKept writes the positions in the session's cache.
@@ -106,14 +108,14 @@ func writeKept(path string, e *engine.Engine, s *engine.Session) error {
 }
 
 // forcedSteps reads the given ids one a step and writes the logits of each.
-func (a *app) forcedSteps(path string, l *loaded, s *engine.Session, ids []int) error {
+func (c *kvCommand) forcedSteps(path string, l *loaded, s *engine.Session, ids []int) error {
 	w, err := safetensors.Create(path, []safetensors.Entry{{Name: "logits", DType: "F32", Shape: []int{len(ids), l.model.Vocab}}})
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
 	for _, id := range ids {
-		if err := a.ctx.Err(); err != nil {
+		if err := c.ctx.Err(); err != nil {
 			return err
 		}
 		if err := s.Decode(id); err != nil {

@@ -304,9 +304,9 @@ func (a *app) noticeTiers(e *engine.Engine, before engine.TierUse) engine.TierUs
 }
 
 // noticeBalance says how a drive's and the host's work were balanced.
-func (a *app) noticeBalance(e *engine.Engine) {
+func (gen *generateCommand) noticeBalance(e *engine.Engine) {
 	if u := e.TierUse().Balance; u != nil {
-		a.notice("balance %s: %.1f %% of the tokens hot by %s, %d of %d are", u.Mode, 100*u.Share, balanceSource(u), u.HotTokens, u.Tokens)
+		gen.notice("balance %s: %.1f %% of the tokens hot by %s, %d of %d are", u.Mode, 100*u.Share, balanceSource(u), u.HotTokens, u.Tokens)
 	}
 }
 
@@ -328,7 +328,7 @@ func balanceSource(u *engine.BalanceUse) string {
 }
 
 // noticeKV says what a session holds: tokens, their share of what was read, and bytes.
-func (a *app) noticeKV(policy string, u engine.KVUse) {
-	a.notice("policy %s: %.1f tokens a layer and KV head, %.1f %% of those read, %s in pages, %s to scan", policy, u.Tokens, 100*u.Fraction,
+func (c *kvCommand) noticeKV(policy string, u engine.KVUse) {
+	c.notice("policy %s: %.1f tokens a layer and KV head, %.1f %% of those read, %s in pages, %s to scan", policy, u.Tokens, 100*u.Fraction,
 		units.FormatBytes(u.Bytes), units.FormatBytes(u.SketchBytes))
 }

@@ -25,8 +25,14 @@ type listRow struct {
 	External  bool      `json:"external"` // in the Hugging Face cache
 }
 
+type listCommand struct {
+	*app
+
+	asJSON bool
+}
+
 func newListCommand(a *app) *cobra.Command {
-	var asJSON bool
+	c := &listCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -35,7 +41,7 @@ func newListCommand(a *app) *cobra.Command {
 		Example: "  infer list\n  infer list --json",
 		Args:    exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, _, err := a.newHub()
+			h, _, err := c.newHub()
 			if err != nil {
 				return err
 			}
@@ -43,41 +49,41 @@ func newListCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printModels(entries, asJSON)
+			return c.print(entries)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print a JSON array")
 	return cmd
 }
 
-func (a *app) printModels(entries []hub.Entry, asJSON bool) error {
-	if asJSON {
+func (c *listCommand) print(entries []hub.Entry) error {
+	if c.asJSON {
 		rows := make([]listRow, len(entries))
 		for i, e := range entries {
 			rows[i] = listRow{e.Name, e.Path, e.SizeBytes, e.Source, e.Pulled, e.External}
 		}
-		enc := json.NewEncoder(a.stdout)
+		enc := json.NewEncoder(c.stdout)
 		enc.SetIndent("", "  ")
 		return enc.Encode(rows)
 	}
-	presets := a.presets()
+	presets := c.presets()
 	if len(entries)+len(presets) == 0 {
-		a.notice("no models in %s yet: try 'infer pull %s'", a.home(), hub.Default)
+		c.notice("no models in %s yet: try 'infer pull %s'", c.home(), hub.Default)
 		return nil
 	}
-	w := a.newTable()
+	w := c.newTable()
 	fmt.Fprintln(w, "NAME\tSIZE\tPULLED\tSOURCE\tPATH")
 	for _, e := range entries {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Name, units.FormatBytes(e.SizeBytes), e.Pulled.Local().Format("2006-01-02"), e.Source, e.Path)
 	}
 	for _, name := range presets {
-		values, ok, err := a.preset(name)
-		st, statErr := os.Stat(a.presetFile(name))
+		values, ok, err := c.preset(name)
+		st, statErr := os.Stat(c.presetFile(name))
 		if err != nil || !ok || statErr != nil {
-			a.notice("preset %s cannot be used: %v", name, errors.Join(err, statErr))
+			c.notice("preset %s cannot be used: %v", name, errors.Join(err, statErr))
 			continue
 		}
-		fmt.Fprintf(w, "%s\t-\t%s\tpreset of %s\t%s\n", name, st.ModTime().Format("2006-01-02"), values[fromKey][0], a.presetFile(name))
+		fmt.Fprintf(w, "%s\t-\t%s\tpreset of %s\t%s\n", name, st.ModTime().Format("2006-01-02"), values[fromKey][0], c.presetFile(name))
 	}
 	return w.Flush()
 }

@@ -9,7 +9,9 @@ import (
 
 func init() { register(newLogits) }
 
-type logitsFlags struct {
+type logitsCommand struct {
+	*app
+
 	load    loadFlags
 	kv      kvFlags
 	idsFile string
@@ -18,45 +20,45 @@ type logitsFlags struct {
 }
 
 func newLogits(a *app) *cobra.Command {
-	f := &logitsFlags{}
+	c := &logitsCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "logits",
 		Short:   "Write the logits of a prompt as safetensors",
 		Long:    "Read token ids (a JSON array) and write the logits after the last one, or after each with --all, as the float32 tensor \"logits\" [1 or n, vocabulary].",
 		Example: "  infer logits --ids-file ids.json --out logits.safetensors --all --exact",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.logits(f) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run() },
 	}
-	f.load.addRun(cmd)
-	f.kv.add(cmd)
+	c.load.addRun(cmd)
+	c.kv.add(cmd)
 	p := cmd.Flags()
-	p.StringVar(&f.idsFile, "ids-file", "", "JSON array of token ids (required)")
-	p.StringVar(&f.out, "out", "", "safetensors file to write (required)")
-	p.BoolVar(&f.all, "all", false, "logits after every token, not only the last")
+	p.StringVar(&c.idsFile, "ids-file", "", "JSON array of token ids (required)")
+	p.StringVar(&c.out, "out", "", "safetensors file to write (required)")
+	p.BoolVar(&c.all, "all", false, "logits after every token, not only the last")
 	return cmd
 }
 
-func (a *app) logits(f *logitsFlags) error {
-	if f.idsFile == "" || f.out == "" {
+func (c *logitsCommand) run() error {
+	if c.idsFile == "" || c.out == "" {
 		return usageErrorf("logits needs --ids-file and --out")
 	}
-	if err := knownBackend(f.load.backend); err != nil {
+	if err := knownBackend(c.load.backend); err != nil {
 		return err
 	}
-	ids, err := readIDs(f.idsFile)
+	ids, err := readIDs(c.idsFile)
 	if err != nil {
 		return err
 	}
-	l, err := a.openKVEngine(&f.load, &f.kv)
+	l, err := c.openKVEngine(&c.load, &c.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
 	rows := 1
-	if f.all {
+	if c.all {
 		rows = len(ids)
 	}
-	w, err := safetensors.Create(f.out, []safetensors.Entry{{Name: "logits", DType: "F32", Shape: []int{rows, l.model.Vocab}}})
+	w, err := safetensors.Create(c.out, []safetensors.Entry{{Name: "logits", DType: "F32", Shape: []int{rows, l.model.Vocab}}})
 	if err != nil {
 		return err
 	}
@@ -66,17 +68,17 @@ func (a *app) logits(f *logitsFlags) error {
 		return err
 	}
 	defer s.Close()
-	bar := a.newBar()
+	bar := c.newBar()
 	hooks := engine.PrefillHooks{Progress: func(done, total int) { bar.count("tokens", done, total) }}
-	if f.all {
+	if c.all {
 		hooks.Each = func(_ int, logits []float32) error { return writeLogits(w, logits) }
 	}
-	err = s.Prefill(a.ctx, ids, hooks)
+	err = s.Prefill(c.ctx, ids, hooks)
 	bar.done()
 	if err != nil {
 		return err
 	}
-	if !f.all {
+	if !c.all {
 		if err := writeLogits(w, s.Logits()); err != nil {
 			return l.engine.CheckAfter(err)
 		}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -19,24 +18,26 @@ import (
 	"terrace/internal/nearest"
 )
 
-// app is what every command shares: the context that an interrupt cancels, the streams and the global flags.
+// app is what every command embeds: the context that an interrupt cancels, the streams, the models that are here and the global flags.
 type app struct {
 	ctx        context.Context
 	interrupts *interrupts
-	lineEnded  bool // an interrupted command has ended its line already
 
-	stdin  io.Reader
-	stdout io.Writer
-	stderr io.Writer
+	console
+	library
 
-	homeDir    string // --home, TERRACE_HOME: where models and profiles are kept
 	cpuPath    string // --cpu, TERRACE_CPU: the kernel path to force
 	configFile string // --config, TERRACE_CONFIG: YAML of flag values
-	quiet      bool   // --quiet: no notices and no progress bars
 
 	profiles profiling
 	timeline timeline
 	made     leftovers // of a command that fails
+}
+
+func newApp(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) *app {
+	a := &app{ctx: ctx, console: console{stdin: stdin, stdout: stdout, stderr: stderr}}
+	a.on = &a.console
+	return a
 }
 
 // builders collects one constructor a command; each file's init adds its own.
@@ -51,7 +52,8 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	ctx, interrupted := watchInterrupts()
 	defer interrupted.stop()
-	a := &app{ctx: ctx, interrupts: interrupted, stdin: stdin, stdout: stdout, stderr: stderr}
+	a := newApp(ctx, stdin, stdout, stderr)
+	a.interrupts = interrupted
 	defer func() {
 		if r := recover(); r != nil {
 			fmt.Fprintf(stderr, "infer: internal error (a bug, please report it): %v\n", r)
@@ -216,19 +218,6 @@ func (a *app) prepare(cmd *cobra.Command, args []string) error {
 	}
 	boundHeap()
 	return a.profiles.start()
-}
-
-// notice prints one line about something the user should know, on stderr.
-func (a *app) notice(format string, args ...any) {
-	if !a.quiet {
-		fmt.Fprintf(a.stderr, "infer: %s\n", visible(fmt.Sprintf(format, args...), "\n\t"))
-	}
-}
-
-// isTTY reports whether w is a terminal (progress bars and colours are for terminals only).
-func (a *app) isTTY(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd())
 }
 
 // oneLine keeps an error to one line: joined errors are separated by "; ".

@@ -18,7 +18,9 @@ import (
 
 func init() { register(newPerplexity) }
 
-type perplexityFlags struct {
+type perplexityCommand struct {
+	*app
+
 	load     loadFlags
 	kv       kvFlags
 	file     string
@@ -30,44 +32,44 @@ type perplexityFlags struct {
 }
 
 func newPerplexity(a *app) *cobra.Command {
-	f := &perplexityFlags{}
+	c := &perplexityCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "perplexity",
 		Short:   "Perplexity of a text, as llama-perplexity computes it",
 		Long:    "Perplexity of a text: it is cut into chunks that do not overlap, and the second half of each is scored; the first token of a chunk is replaced by BOS where the model adds one. --save-kl-base writes the log-probabilities of this run, --kl-base compares with a run so saved.",
 		Example: "  infer perplexity --file wiki.test.raw --chunk 1024 --chunks 16 --json",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.perplexity(f) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run() },
 	}
-	f.load.addRun(cmd)
-	f.load.addWeights(cmd)
-	f.kv.add(cmd)
+	c.load.addRun(cmd)
+	c.load.addWeights(cmd)
+	c.kv.add(cmd)
 	p := cmd.Flags()
-	p.StringVarP(&f.file, "file", "f", "", "the text, - for standard input (required)")
-	p.IntVar(&f.chunk, "chunk", 1024, "tokens a chunk")
-	p.IntVar(&f.chunks, "chunks", 0, "chunks to score (0: all)")
-	p.StringVar(&f.klBase, "kl-base", "", "log-probabilities to compare with (written by --save-kl-base)")
-	p.StringVar(&f.saveBase, "save-kl-base", "", "write the log-probabilities of this run")
-	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	p.StringVarP(&c.file, "file", "f", "", "the text, - for standard input (required)")
+	p.IntVar(&c.chunk, "chunk", 1024, "tokens a chunk")
+	p.IntVar(&c.chunks, "chunks", 0, "chunks to score (0: all)")
+	p.StringVar(&c.klBase, "kl-base", "", "log-probabilities to compare with (written by --save-kl-base)")
+	p.StringVar(&c.saveBase, "save-kl-base", "", "write the log-probabilities of this run")
+	p.BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-func (a *app) perplexity(f *perplexityFlags) error {
-	if f.file == "" {
+func (c *perplexityCommand) run() error {
+	if c.file == "" {
 		return usageErrorf("perplexity needs --file")
 	}
-	l, ids, err := a.openForText(f.file, &f.load, &f.kv)
+	l, ids, err := c.openForText(c.file, &c.load, &c.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	bar := a.newBar()
-	o := perplexityOptions(l, f.chunk, f.chunks, bar)
-	base, err := openBase(f, l, &o)
+	bar := c.newBar()
+	o := perplexityOptions(l, c.chunk, c.chunks, bar)
+	base, err := openBase(c, l, &o)
 	if err != nil {
 		return err
 	}
-	p, err := bench.Perplex(a.ctx, l.engine, ids, o)
+	p, err := bench.Perplex(c.ctx, l.engine, ids, o)
 	bar.done()
 	if cerr := base.close(err == nil); err == nil {
 		err = cerr
@@ -75,19 +77,19 @@ func (a *app) perplexity(f *perplexityFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.asJSON {
-		out := map[string]any{"ppl": p.PPL, "nll": p.NLL, "nll_stderr": p.StdErr, "tokens": p.Tokens, "chunks": p.Chunks, "policy": f.kv.policyName(), "exact": f.load.exact}
+	if c.asJSON {
+		out := map[string]any{"ppl": p.PPL, "nll": p.NLL, "nll_stderr": p.StdErr, "tokens": p.Tokens, "chunks": p.Chunks, "policy": c.kv.policyName(), "exact": c.load.exact}
 		if p.HasBase {
 			out["kl"], out["same_top"] = p.KL, p.SameTop
 		}
 		if u := weightsReport(l.engine); u != nil {
 			out["weights"] = u
 		}
-		return a.printJSON(out)
+		return c.printJSON(out)
 	}
-	fmt.Fprintf(a.stdout, "perplexity %.4f (%d tokens, %.5f ± %.5f nats)\n", p.PPL, p.Tokens, p.NLL, p.StdErr)
+	fmt.Fprintf(c.stdout, "perplexity %.4f (%d tokens, %.5f ± %.5f nats)\n", p.PPL, p.Tokens, p.NLL, p.StdErr)
 	if p.HasBase {
-		fmt.Fprintf(a.stdout, "KL from %s: %.6f nats, same top token %.2f %%\n", f.klBase, p.KL, 100*p.SameTop)
+		fmt.Fprintf(c.stdout, "KL from %s: %.6f nats, same top token %.2f %%\n", c.klBase, p.KL, 100*p.SameTop)
 	}
 	return nil
 }
@@ -136,7 +138,7 @@ type baseFile struct {
 const baseMagic = "TERRLOG1"
 
 // openBase connects --kl-base and --save-kl-base to the run's options.
-func openBase(f *perplexityFlags, l *loaded, o *bench.PerplexityOptions) (*baseFile, error) {
+func openBase(f *perplexityCommand, l *loaded, o *bench.PerplexityOptions) (*baseFile, error) {
 	b := &baseFile{}
 	v := l.model.Vocab
 	header := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte(baseMagic), uint64(v)), uint64(o.Chunk))

@@ -12,8 +12,14 @@ import (
 
 func init() { register(newPolicies) }
 
+type policiesCommand struct {
+	*app
+
+	asJSON bool
+}
+
 func newPolicies(a *app) *cobra.Command {
-	var asJSON bool
+	c := &policiesCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "policies [NAME]",
 		Short: "List the KV policies: what each does, its parameters and defaults, its paper",
@@ -36,17 +42,17 @@ func newPolicies(a *app) *cobra.Command {
 				infos = oneInfo(infos, name)
 			}
 			switch {
-			case asJSON:
+			case c.asJSON:
 				enc := json.NewEncoder(a.stdout)
 				enc.SetIndent("", "  ")
 				return enc.Encode(infos)
 			case len(args) == 1:
-				return a.describePolicy(infos[0])
+				return c.describe(infos[0])
 			}
-			return a.listPolicies(infos)
+			return c.list(infos)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print a JSON array")
 	return cmd
 }
 
@@ -60,8 +66,8 @@ func oneInfo(infos []policy.Info, name string) []policy.Info {
 }
 
 // listPolicies prints a line a method.
-func (a *app) listPolicies(infos []policy.Info) error {
-	w := a.newTable()
+func (c *policiesCommand) list(infos []policy.Info) error {
+	w := c.newTable()
 	head := "NAME\tPHASE\tWHAT IT DOES\tPARAMETERS"
 	if w.width > 0 {
 		head = "NAME\tPHASE\tWHAT IT DOES (PARAMETERS)"
@@ -91,13 +97,13 @@ func (a *app) listPolicies(infos []policy.Info) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.stdout, "\nPolicies act on %s.\n", policy.ActsOn)
+	_, err := fmt.Fprintf(c.stdout, "\nPolicies act on %s.\n", policy.ActsOn)
 	return err
 }
 
 // describePolicy prints everything about one method.
-func (a *app) describePolicy(i policy.Info) error {
-	w := a.newTable()
+func (c *policiesCommand) describe(i policy.Info) error {
+	w := c.newTable()
 	row := func(key, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", key, value)

@@ -33,16 +33,16 @@ var presetFlags = []string{"system", "chat-template", "stop", "temperature", "to
 var presetName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}(:[a-z0-9][a-z0-9._-]{0,63})?$`)
 
 // presetFile is where the preset of a name lies, "" for what cannot be one's name.
-func (a *app) presetFile(name string) string {
+func (l *library) presetFile(name string) string {
 	if !presetName.MatchString(name) {
 		return ""
 	}
-	return filepath.Join(a.home(), "presets", strings.ReplaceAll(name, ":", "@")+".yaml")
+	return filepath.Join(l.home(), "presets", strings.ReplaceAll(name, ":", "@")+".yaml")
 }
 
 // preset reads the preset of a name; false where there is none, or a file, folder or model of that name.
-func (a *app) preset(name string) (map[string][]string, bool, error) {
-	path := a.presetFile(name)
+func (l *library) preset(name string) (map[string][]string, bool, error) {
+	path := l.presetFile(name)
 	if path == "" || namesModel(name) {
 		return nil, false, nil
 	}
@@ -65,8 +65,8 @@ func (a *app) preset(name string) (map[string][]string, bool, error) {
 }
 
 // presets are the names of all presets, sorted.
-func (a *app) presets() (names []string) {
-	files, _ := filepath.Glob(filepath.Join(a.home(), "presets", "*.yaml"))
+func (l *library) presets() (names []string) {
+	files, _ := filepath.Glob(filepath.Join(l.home(), "presets", "*.yaml"))
 	for _, f := range files {
 		names = append(names, strings.ReplaceAll(strings.TrimSuffix(filepath.Base(f), ".yaml"), "@", ":"))
 	}
@@ -76,12 +76,12 @@ func (a *app) presets() (names []string) {
 
 // usePreset gives the flags of a command the values of the preset that its model names, where neither the command line nor the
 // environment has set them, and the model that it is made from.
-func (a *app) usePreset(cmd *cobra.Command, name string) (model string, err error) {
-	values, ok, err := a.preset(name)
+func (l *library) usePreset(cmd *cobra.Command, name string) (model string, err error) {
+	values, ok, err := l.preset(name)
 	if !ok || err != nil {
 		return name, err
 	}
-	path := a.presetFile(name)
+	path := l.presetFile(name)
 	for key, value := range values {
 		f := cmd.Flags().Lookup(key)
 		if f == nil || f.Changed && (!filled(f) || strings.HasPrefix(f.Annotations[filledFrom][0], "TERRACE_")) {
@@ -102,27 +102,29 @@ func (a *app) usePreset(cmd *cobra.Command, name string) (model string, err erro
 }
 
 // modelPreset applies the preset that --model names.
-func (a *app) modelPreset(cmd *cobra.Command, args []string) error {
+func (l *library) modelPreset(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags().Lookup("model")
-	if f == nil || cmd.Name() == "create" || cmd.Name() == "chat" && len(args) > 0 || cmd.CalledAs() == "run" && len(args) > 0 && a.namesModelOrPreset(args[0]) {
+	if f == nil || cmd.Name() == "create" || cmd.Name() == "chat" && len(args) > 0 || cmd.CalledAs() == "run" && len(args) > 0 && l.namesModelOrPreset(args[0]) {
 		return nil // the model is an argument, or there is none
 	}
-	model, err := a.usePreset(cmd, f.Value.String())
+	model, err := l.usePreset(cmd, f.Value.String())
 	if err == nil && model != f.Value.String() {
 		err = f.Value.Set(model)
 	}
 	return err
 }
 
-func (a *app) namesModelOrPreset(arg string) bool {
+func (l *library) namesModelOrPreset(arg string) bool {
 	if namesModel(arg) {
 		return true
 	}
-	_, ok, err := a.preset(arg)
+	_, ok, err := l.preset(arg)
 	return ok || err != nil
 }
 
-type createFlags struct {
+type createCommand struct {
+	*app
+
 	load      loadFlags
 	sample    sampleFlags
 	kv        kvFlags
@@ -133,7 +135,7 @@ type createFlags struct {
 }
 
 func newCreate(a *app) *cobra.Command {
-	f := &createFlags{}
+	c := &createCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "create NAME --from MODEL",
 		Short: "Make a preset: a model with its system message, template, stops and sampling",
@@ -142,17 +144,17 @@ func newCreate(a *app) *cobra.Command {
 			"A preset sets: " + strings.Join(presetFlags, ", ") + ". A chat template is copied beside it.",
 		Example: "  infer create pirate --from smollm2 --system \"You are a pirate.\" --temperature 0.9\n  infer chat pirate",
 		Args:    exactArgs(1, "NAME"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.create(cmd, f, args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(cmd, args[0]) },
 	}
-	f.load.addRun(cmd)
-	f.load.addTemplate(cmd)
-	f.sample.add(cmd, 256)
-	f.kv.add(cmd)
-	f.speculate.add(cmd)
+	c.load.addRun(cmd)
+	c.load.addTemplate(cmd)
+	c.sample.add(cmd, 256)
+	c.kv.add(cmd)
+	c.speculate.add(cmd)
 	p := cmd.Flags()
-	p.StringVar(&f.system, "system", "", "system message")
-	p.StringVar(&f.from, fromKey, "", "the model: a name, file or folder (required)")
-	p.BoolVar(&f.force, "force", false, "write over the preset of that name")
+	p.StringVar(&c.system, "system", "", "system message")
+	p.StringVar(&c.from, fromKey, "", "the model: a name, file or folder (required)")
+	p.BoolVar(&c.force, "force", false, "write over the preset of that name")
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if !slices.Contains(append([]string{fromKey, "force"}, presetFlags...), flag.Name) {
 			flag.Hidden = true
@@ -162,29 +164,29 @@ func newCreate(a *app) *cobra.Command {
 }
 
 // create writes a preset of the flags that the command line gives.
-func (a *app) create(cmd *cobra.Command, f *createFlags, name string) error {
-	path := a.presetFile(name)
+func (c *createCommand) run(cmd *cobra.Command, name string) error {
+	path := c.presetFile(name)
 	switch {
 	case path == "":
 		return usageErrorf("create: %q: want a name of small letters, digits, dots and dashes, NAME or NAME:TAG", name)
 	case namesModel(name) || hub.Known(name):
 		return usageErrorf("create: %q is a model's name already", name)
-	case f.from == "":
+	case c.from == "":
 		return usageErrorf("create: want --from MODEL")
 	}
-	if _, err := os.Stat(path); err == nil && !f.force {
+	if _, err := os.Stat(path); err == nil && !c.force {
 		return usageErrorf("create: %s is there already: --force writes over it", path)
 	}
-	if err := f.check(); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
-	if _, ok, err := a.preset(f.from); ok || err != nil {
-		return errors.Join(err, usageErrorf("create: %s is a preset: name the model that it is made from", f.from))
+	if _, ok, err := c.preset(c.from); ok || err != nil {
+		return errors.Join(err, usageErrorf("create: %s is a preset: name the model that it is made from", c.from))
 	}
-	if !namesModel(f.from) && !strings.Contains(f.from, ":") {
-		return dataErrorf("create: no model is called %q%s", f.from, hub.DidYouMean(f.from))
+	if !namesModel(c.from) && !strings.Contains(c.from, ":") {
+		return dataErrorf("create: no model is called %q%s", c.from, hub.DidYouMean(c.from))
 	}
-	out := yaml.MapSlice{{Key: fromKey, Value: absolute(f.from)}}
+	out := yaml.MapSlice{{Key: fromKey, Value: absolute(c.from)}}
 	for _, key := range presetFlags {
 		flag := cmd.Flags().Lookup(key)
 		if flag == nil || !flag.Changed || filled(flag) {
@@ -206,8 +208,8 @@ func (a *app) create(cmd *cobra.Command, f *createFlags, name string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if f.load.templateFile != "" {
-		text, err := a.readText(f.load.templateFile)
+	if c.load.templateFile != "" {
+		text, err := c.readText(c.load.templateFile)
 		if err != nil {
 			return err
 		}
@@ -228,25 +230,25 @@ func (a *app) create(cmd *cobra.Command, f *createFlags, name string) error {
 	if err := replace.WriteFile(path, text, 0o644); err != nil {
 		return err
 	}
-	a.notice("preset %s: %s", name, path)
+	c.notice("preset %s: %s", name, path)
 	return nil
 }
 
 // check refuses values that no command would take.
-func (f *createFlags) check() error {
-	if _, err := f.sample.request(); err != nil {
+func (c *createCommand) check() error {
+	if _, err := c.sample.request(); err != nil {
 		return err
 	}
-	if err := f.speculate.check(); err != nil {
+	if err := c.speculate.check(); err != nil {
 		return err
 	}
-	if _, err := f.load.options(); err != nil {
+	if _, err := c.load.options(); err != nil {
 		return err
 	}
-	if _, err := f.load.adapters(); err != nil {
+	if _, err := c.load.adapters(); err != nil {
 		return err
 	}
-	_, err := expandPolicies([]string{orDefault(f.kv.policy, "full")}, nil)
+	_, err := expandPolicies([]string{orDefault(c.kv.policy, "full")}, nil)
 	return err
 }
 
@@ -266,8 +268,8 @@ func absolute(name string) string {
 }
 
 // removePreset deletes the preset of a name, and its template; false where there is none.
-func (a *app) removePreset(name string) (bool, error) {
-	path := a.presetFile(name)
+func (l *library) removePreset(name string) (bool, error) {
+	path := l.presetFile(name)
 	if path == "" {
 		return false, nil
 	}

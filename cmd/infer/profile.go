@@ -19,7 +19,9 @@ import (
 
 func init() { register(newProfile) }
 
-type profileFlags struct {
+type profileCommand struct {
+	*app
+
 	threads   int
 	size      string
 	eachMs    int
@@ -30,56 +32,56 @@ type profileFlags struct {
 }
 
 func newProfile(a *app) *cobra.Command {
-	f := &profileFlags{}
+	c := &profileCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "profile [DIR...]",
 		Short:   "Measure this host's tiers: key scanning, memory, storage",
 		Long:    "Measure how fast this host scans keys (f_c), copies memory (B_c) and reads each directory's storage (B_s), and how near to that the SSD tier comes, in pairs run in turn. The figures are kept in the home folder; the hillinfer policy splits the KV cache by them.",
 		Example: "  infer profile /data/kv\n  infer profile --json",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.profile(f, args) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(args) },
 	}
 	p := cmd.Flags()
-	p.IntVarP(&f.threads, "threads", "t", 0, "worker threads (default: one a CPU)")
-	p.StringVar(&f.size, "size", "256MiB", "size of each of the two files that are measured on; they are removed")
-	p.IntVar(&f.eachMs, "each", 300, "milliseconds a figure takes at least")
-	p.IntVar(&f.rounds, "rounds", 5, "pairs of a raw loop and the tier")
-	p.BoolVar(&f.buffered, "buffered", false, "through the page cache instead of O_DIRECT")
-	p.BoolVar(&f.noIOUring, "no-io-uring", false, "threads instead of io_uring")
-	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	p.IntVarP(&c.threads, "threads", "t", 0, "worker threads (default: one a CPU)")
+	p.StringVar(&c.size, "size", "256MiB", "size of each of the two files that are measured on; they are removed")
+	p.IntVar(&c.eachMs, "each", 300, "milliseconds a figure takes at least")
+	p.IntVar(&c.rounds, "rounds", 5, "pairs of a raw loop and the tier")
+	p.BoolVar(&c.buffered, "buffered", false, "through the page cache instead of O_DIRECT")
+	p.BoolVar(&c.noIOUring, "no-io-uring", false, "threads instead of io_uring")
+	p.BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-func (a *app) profile(f *profileFlags, dirs []string) error {
-	size, err := units.ParseBytes(f.size)
+func (c *profileCommand) run(dirs []string) error {
+	size, err := units.ParseBytes(c.size)
 	if err != nil || size < 16*units.MiB {
-		return usageErrorf("--size %s: want at least 16MiB", f.size)
+		return usageErrorf("--size %s: want at least 16MiB", c.size)
 	}
-	if f.eachMs < 1 || f.rounds < 1 {
-		return usageErrorf("--each %d and --rounds %d: want at least 1", f.eachMs, f.rounds)
+	if c.eachMs < 1 || c.rounds < 1 {
+		return usageErrorf("--each %d and --rounds %d: want at least 1", c.eachMs, c.rounds)
 	}
 	for _, dir := range dirs { // before anything is measured
 		if err := parentThere(dir); err != nil {
 			return usageErrorf("%v", err)
 		}
 	}
-	each := time.Duration(f.eachMs) * time.Millisecond
-	path := offload.ProfileFile(a.home())
+	each := time.Duration(c.eachMs) * time.Millisecond
+	path := offload.ProfileFile(c.home())
 	p, err := offload.LoadProfile(path)
 	switch {
 	case errors.Is(err, offload.ErrShape):
-		a.notice("%v: measured again", err)
+		c.notice("%v: measured again", err)
 		p = offload.Profile{}
 	case err != nil && !errors.Is(err, offload.ErrMissing):
 		return err
 	}
 	p.Version, p.Source, p.Time = 1, "measured", time.Now().UTC().Format(time.RFC3339)
 	p.CPU, p.Kernels = cpuid.CPU.BrandName, kernels.Path()
-	p.Host = offload.MeasureHost(f.threads, each)
+	p.Host = offload.MeasureHost(c.threads, each)
 	for _, dir := range dirs {
 		if dir, err = filepath.Abs(dir); err != nil {
 			return err
 		}
-		r, err := offload.MeasureStorage(a.ctx, dir, offload.MeasureOptions{SizeBytes: size, Each: each, Rounds: f.rounds, NoDirect: f.buffered, NoRing: f.noIOUring})
+		r, err := offload.MeasureStorage(c.ctx, dir, offload.MeasureOptions{SizeBytes: size, Each: each, Rounds: c.rounds, NoDirect: c.buffered, NoRing: c.noIOUring})
 		if err != nil {
 			return err
 		}
@@ -88,18 +90,18 @@ func (a *app) profile(f *profileFlags, dirs []string) error {
 	if err := offload.SaveProfile(path, p); err != nil {
 		return err
 	}
-	if f.asJSON {
-		e := json.NewEncoder(a.stdout)
+	if c.asJSON {
+		e := json.NewEncoder(c.stdout)
 		e.SetIndent("", "  ")
 		return e.Encode(p)
 	}
-	a.notice("kept in %s", path)
-	return a.printProfile(p)
+	c.notice("kept in %s", path)
+	return c.printProfile(p)
 }
 
 // printProfile prints what was measured; figures that follow from others are marked.
-func (a *app) printProfile(p offload.Profile) error {
-	w := a.newTable()
+func (c *profileCommand) printProfile(p offload.Profile) error {
+	w := c.newTable()
 	rate := func(x float64) string { return fmt.Sprintf("%.2f GB/s", x/1e9) }
 	fmt.Fprintf(w, "host\t%s, %s, %d threads\n", p.CPU, p.Kernels, p.Host.Threads)
 	for _, e := range []string{"f16", "int8", "int4"} {

@@ -15,12 +15,12 @@ import (
 )
 
 // promptOf is the prompt that generate would use with these arguments and standard input.
-func promptOf(t *testing.T, f *generateFlags, stdin io.Reader, args ...string) (string, error) {
+func promptOf(t *testing.T, f *generateCommand, stdin io.Reader, args ...string) (string, error) {
 	t.Helper()
 	ctx, i := watchInterrupts()
 	defer i.stop()
-	a := &app{ctx: ctx, stdin: stdin, stdout: io.Discard, stderr: io.Discard}
-	text, _, err := a.readPrompt(f, args)
+	f.app = newApp(ctx, stdin, io.Discard, io.Discard)
+	text, _, err := f.readPrompt(args)
 	return text, err
 }
 
@@ -32,18 +32,18 @@ func TestPrompts(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, stdin string
-		f           generateFlags
+		f           generateCommand
 		args        []string
 		want        string
 	}{
-		{"argument alone", "", generateFlags{}, []string{"Say"}, "Say"},
-		{"argument and pipe", "a\nb\n", generateFlags{}, []string{"Say"}, "Say\n\na\nb"},
-		{"--prompt and pipe", "a", generateFlags{prompt: "Say"}, nil, "Say\n\na"},
-		{"pipe alone", "a\r\n", generateFlags{}, nil, "a"},
-		{"one line break is dropped", "a\n\n", generateFlags{}, nil, "a\n"},
-		{"- is a pipe", "a\n", generateFlags{promptFile: "-"}, nil, "a"},
-		{"a file is taken as it is", "not read", generateFlags{promptFile: file}, nil, "from a file\n"},
-		{"a line break alone", "\n", generateFlags{}, []string{"Say"}, "Say"},
+		{"argument alone", "", generateCommand{}, []string{"Say"}, "Say"},
+		{"argument and pipe", "a\nb\n", generateCommand{}, []string{"Say"}, "Say\n\na\nb"},
+		{"--prompt and pipe", "a", generateCommand{prompt: "Say"}, nil, "Say\n\na"},
+		{"pipe alone", "a\r\n", generateCommand{}, nil, "a"},
+		{"one line break is dropped", "a\n\n", generateCommand{}, nil, "a\n"},
+		{"- is a pipe", "a\n", generateCommand{promptFile: "-"}, nil, "a"},
+		{"a file is taken as it is", "not read", generateCommand{promptFile: file}, nil, "from a file\n"},
+		{"a line break alone", "\n", generateCommand{}, []string{"Say"}, "Say"},
 	} {
 		if got, err := promptOf(t, &c.f, strings.NewReader(c.stdin), c.args...); err != nil || got != c.want {
 			t.Errorf("%s: %q %v, want %q", c.name, got, err, c.want)
@@ -54,7 +54,7 @@ func TestPrompts(t *testing.T) {
 		args  []string
 		code  int
 	}{"empty": {"\n", nil, exitUsage}, "no UTF-8": {"\xff", []string{"Say"}, exitData}} {
-		if _, err := promptOf(t, &generateFlags{}, strings.NewReader(c.stdin), c.args...); exitCode(err) != c.code {
+		if _, err := promptOf(t, &generateCommand{}, strings.NewReader(c.stdin), c.args...); exitCode(err) != c.code {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestStandardInputs(t *testing.T) {
 		name, want string
 		in         io.Reader
 	}{{"file", "Say\n\ntext", open(name)}, {"pipe", "Say\n\npiped", r}, {"/dev/null", "Say", open("/dev/null")}, {"closed", "Say", closed}, {"none", "Say", nil}, {"folder", "Say", open(filepath.Dir(name))}} {
-		if got, err := promptOf(t, &generateFlags{}, c.in, "Say"); err != nil || got != c.want {
+		if got, err := promptOf(t, &generateCommand{}, c.in, "Say"); err != nil || got != c.want {
 			t.Errorf("%s: %q %v, want %q", c.name, got, err, c.want)
 		}
 	}
@@ -105,10 +105,10 @@ func TestSilentPipe(t *testing.T) {
 	ctx, i := watchInterrupts()
 	defer i.stop()
 	said := make(chan string, 1)
-	a := &app{ctx: ctx, stdin: r, stdout: io.Discard, stderr: writerFunc(func(p []byte) { said <- string(p) })}
+	a := &generateCommand{app: newApp(ctx, r, io.Discard, writerFunc(func(p []byte) { said <- string(p) }))}
 	ended := make(chan error, 1)
 	go func() {
-		_, _, err := a.readPrompt(&generateFlags{}, []string{"Say"})
+		_, _, err := a.readPrompt([]string{"Say"})
 		ended <- err
 	}()
 	select {

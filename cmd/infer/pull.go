@@ -53,29 +53,35 @@ func newPullCommand(a *app) *cobra.Command {
 	}
 }
 
+// library is what is kept in the home folder: models, presets, profiles.
+type library struct {
+	on      *console // shows downloads
+	homeDir string   // --home, TERRACE_HOME; empty = the XDG cache folder
+}
+
 // home is the cache folder of models, profiles and whatever else is kept between runs.
-func (a *app) home() string {
-	if a.homeDir != "" {
-		return a.homeDir
+func (l *library) home() string {
+	if l.homeDir != "" {
+		return l.homeDir
 	}
 	return hub.DefaultHome()
 }
 
 // modelOptions are what every model is opened with, and its name: of a preset that of the model it is made from. done ends the
 // progress bar.
-func (a *app) modelOptions(name string) (model string, o terrace.Options, done func(), err error) {
-	if values, ok, err := a.preset(name); err != nil {
+func (l *library) modelOptions(name string) (model string, o terrace.Options, done func(), err error) {
+	if values, ok, err := l.preset(name); err != nil {
 		return "", o, nil, err
 	} else if ok {
 		name = values[fromKey][0]
 	}
-	o.Hub, done, err = a.hubOptions()
+	o.Hub, done, err = l.hubOptions()
 	return name, o, done, err
 }
 
 // newHub is a hub under the command's settings; done ends the progress bar.
-func (a *app) newHub() (h *hub.Hub, done func(), err error) {
-	o, done, err := a.hubOptions()
+func (l *library) newHub() (h *hub.Hub, done func(), err error) {
+	o, done, err := l.hubOptions()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,20 +90,20 @@ func (a *app) newHub() (h *hub.Hub, done func(), err error) {
 }
 
 // hubOptions hands the environment of Hugging Face's tools and the global flags to hub; done ends the progress bar.
-func (a *app) hubOptions() (o hub.Options, done func(), err error) {
+func (l *library) hubOptions() (o hub.Options, done func(), err error) {
 	offline, err := envBool("HF_HUB_OFFLINE")
 	if err != nil {
 		return o, nil, err
 	}
-	bar := a.newBar()
+	bar := l.on.newBar()
 	return hub.Options{
-		Home:       a.home(),
+		Home:       l.home(),
 		HFHome:     os.Getenv("HF_HOME"),
 		HFCache:    os.Getenv("HF_HUB_CACHE"),
 		HFToken:    os.Getenv("HF_TOKEN"),
 		HFEndpoint: os.Getenv("HF_ENDPOINT"),
 		Offline:    offline,
-		Notice:     func(line string) { bar.clear(); a.notice("%s", line) },
+		Notice:     func(line string) { bar.clear(); l.on.notice("%s", line) },
 		Progress:   func(p hub.Progress) { bar.bytes(p.Stage+" "+p.Name, p.DoneBytes, p.TotalBytes) },
 	}, bar.done, nil
 }

@@ -15,7 +15,7 @@ import (
 func init() { register(newQuantize) }
 
 func newQuantize(a *app) *cobra.Command {
-	f := &quantizeFlags{}
+	c := &quantizeCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "quantize SRC DST --type T",
 		Short:   "Write a model as GGUF in another element type",
@@ -26,28 +26,30 @@ func newQuantize(a *app) *cobra.Command {
 			if len(args) != 2 {
 				return usageErrorf("quantize needs SRC and DST, got %d arguments", len(args))
 			}
-			f.load.model = args[0]
-			return a.quantize(f, args[1])
+			c.load.model = args[0]
+			return c.run(args[1])
 		},
 	}
-	cmd.Flags().StringVar(&f.typeName, "type", "", "F32, F16, BF16, Q8_0, Q6_K, Q4_0 or Q4_K, …: one type for all matrices (also Q3_K, Q4_1, Q5_0, Q5_1, Q5_K); Q3_K_S, Q3_K_M, Q3_K_L, IQ4_XS, IQ4_NL, Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M: llama.cpp's mixes (required)")
-	cmd.Flags().StringVar(&f.imatrix, "imatrix", "", "importance matrix: a file of infer imatrix or llama-imatrix")
-	cmd.Flags().BoolVar(&f.force, "force", false, "write over DST where it is there")
-	f.load.addLora(cmd)
+	cmd.Flags().StringVar(&c.typeName, "type", "", "F32, F16, BF16, Q8_0, Q6_K, Q4_0 or Q4_K, …: one type for all matrices (also Q3_K, Q4_1, Q5_0, Q5_1, Q5_K); Q3_K_S, Q3_K_M, Q3_K_L, IQ4_XS, IQ4_NL, Q4_K_S, Q4_K_M, Q5_K_S or Q5_K_M: llama.cpp's mixes (required)")
+	cmd.Flags().StringVar(&c.imatrix, "imatrix", "", "importance matrix: a file of infer imatrix or llama-imatrix")
+	cmd.Flags().BoolVar(&c.force, "force", false, "write over DST where it is there")
+	c.load.addLora(cmd)
 	return cmd
 }
 
-type quantizeFlags struct {
+type quantizeCommand struct {
+	*app
+
 	load              loadFlags
 	typeName, imatrix string
 	force             bool
 }
 
-func (a *app) quantize(f *quantizeFlags, dst string) error {
-	if f.typeName == "" {
+func (c *quantizeCommand) run(dst string) error {
+	if c.typeName == "" {
 		return usageErrorf("quantize needs --type")
 	}
-	kind, mix, err := convert.ParseKind(f.typeName)
+	kind, mix, err := convert.ParseKind(c.typeName)
 	if err != nil {
 		return usageErrorf("--type: %w", err)
 	}
@@ -55,16 +57,16 @@ func (a *app) quantize(f *quantizeFlags, dst string) error {
 		return usageErrorf("--type %s: can be read but not written", kind)
 	}
 	st, statErr := os.Stat(dst)
-	if err := mayWrite(dst, f.force); err != nil {
+	if err := mayWrite(dst, c.force); err != nil {
 		return err
 	}
 	var importance *imatrix.Matrix
-	if f.imatrix != "" {
-		if importance, err = imatrix.Read(f.imatrix); err != nil {
+	if c.imatrix != "" {
+		if importance, err = imatrix.Read(c.imatrix); err != nil {
 			return dataErrorf("--imatrix: %w", err)
 		}
 	}
-	l, err := a.openFile(&f.load)
+	l, err := c.openFile(&c.load)
 	if err != nil {
 		return err
 	}
@@ -72,19 +74,19 @@ func (a *app) quantize(f *quantizeFlags, dst string) error {
 	if own, err := os.Stat(l.path); err == nil && statErr == nil && os.SameFile(own, st) {
 		return usageErrorf("%s is the model that is read: write to another file", dst)
 	}
-	start, pb := time.Now(), a.newBar()
-	err = convert.Quantize(a.ctx, l.file.Weights(), dst, convert.Options{
+	start, pb := time.Now(), c.newBar()
+	err = convert.Quantize(c.ctx, l.file.Weights(), dst, convert.Options{
 		Type:       kind,
 		Mix:        mix,
 		Importance: importance,
 		Progress:   func(done, total int64) { pb.bytes(filepath.Base(dst), done, total) },
-		Notice:     func(text string) { pb.clear(); a.notice("%s", text) },
+		Notice:     func(text string) { pb.clear(); c.notice("%s", text) },
 	})
 	pb.clear()
 	if err != nil {
 		return err
 	}
-	return a.reportWritten(dst, start)
+	return c.reportWritten(dst, start)
 }
 
 // mayWrite refuses a name where something is, unless it is a file that may be written over.
@@ -99,11 +101,11 @@ func mayWrite(path string, force bool) error {
 }
 
 // reportWritten says what a file that was written weighs.
-func (a *app) reportWritten(path string, start time.Time) error {
+func (c *console) reportWritten(path string, start time.Time) error {
 	st, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	a.notice("%s: %s in %.1f s", path, units.FormatBytes(st.Size()), time.Since(start).Seconds())
+	c.notice("%s: %s in %.1f s", path, units.FormatBytes(st.Size()), time.Since(start).Seconds())
 	return nil
 }

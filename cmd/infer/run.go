@@ -12,21 +12,21 @@ import (
 
 // runModel takes the model's name off the arguments of 'infer run MODEL [PROMPT…]', where the first is one. The rest is one
 // prompt, as Ollama takes it.
-func (a *app) runModel(cmd *cobra.Command, f *generateFlags, args []string) ([]string, error) {
+func (gen *generateCommand) runModel(cmd *cobra.Command, args []string) ([]string, error) {
 	if len(args) == 0 {
 		return args, nil
 	}
-	if !a.namesModelOrPreset(args[0]) {
+	if !gen.namesModelOrPreset(args[0]) {
 		hint := hub.DidYouMean(args[0])
 		if len(args) > 1 {
 			return nil, usageErrorf("run takes a model and a prompt, or one prompt in quotes; no model is called %q%s", args[0], hint)
 		}
 		if hint != "" {
-			a.notice("no model is called %q%s It is taken as the prompt of %s.", args[0], hint, f.load.model)
+			gen.notice("no model is called %q%s It is taken as the prompt of %s.", args[0], hint, gen.load.model)
 		}
 		return args, nil
 	}
-	if err := f.load.takeModel(a, cmd, args[:1]); err != nil {
+	if err := gen.load.takeModel(gen.app, cmd, args[:1]); err != nil {
 		return nil, err
 	}
 	if args = args[1:]; len(args) > 1 {
@@ -52,13 +52,13 @@ func namesModel(arg string) bool {
 }
 
 // talk reports whether 'infer run MODEL' is to be a chat: nothing says what the prompt is, and somebody types.
-func (f *generateFlags) talk(a *app, args []string) bool {
-	return len(args) == 0 && f.prompt == "" && f.promptFile == "" && f.idsFile == "" && !f.raw && !f.asJSON && a.stdinIsTerminal()
+func (gen *generateCommand) talk(args []string) bool {
+	return len(args) == 0 && gen.prompt == "" && gen.promptFile == "" && gen.idsFile == "" && !gen.raw && !gen.asJSON && gen.stdinIsTerminal()
 }
 
-func (f *generateFlags) asChat() *chatFlags {
-	c := &chatFlags{load: f.load, sample: f.sample, kv: f.kv, speculate: f.speculate, system: f.system}
-	if !f.sample.maxGiven {
+func (gen *generateCommand) asChat() *chatCommand {
+	c := &chatCommand{app: gen.app, load: gen.load, sample: gen.sample, kv: gen.kv, speculate: gen.speculate, system: gen.system}
+	if !gen.sample.maxGiven {
 		c.sample.maxTokens = chatMaxTokens
 	}
 	return c

@@ -17,29 +17,35 @@ func init() {
 	register(newScore)
 }
 
+type scoreCommand struct {
+	*app
+
+	task string
+}
+
 func newScore(a *app) *cobra.Command {
-	var task string
+	c := &scoreCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "score --task TASK < predictions.jsonl",
 		Short:   "Score LongBench predictions with the official metrics",
 		Long:    "Each line of standard input, {\"pred\",\"answers\",\"all_classes\",\"length\"}, becomes a line {\"score\": 0..1} by the task's official metric; the mean in percent goes to stderr, with LongBench-E's length buckets where lengths are given.",
 		Example: "  infer score --task hotpotqa < pred/smollm2/hotpotqa.jsonl",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.score(task) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run() },
 	}
-	cmd.Flags().StringVar(&task, "task", "", "LongBench task: "+strings.Join(metrics.LongBenchTasks(), ", "))
+	cmd.Flags().StringVar(&c.task, "task", "", "LongBench task: "+strings.Join(metrics.LongBenchTasks(), ", "))
 	return cmd
 }
 
-func (a *app) score(task string) error {
-	if task == "" {
+func (c *scoreCommand) run() error {
+	if c.task == "" {
 		return usageErrorf("score needs --task")
 	}
-	name, err := metrics.MetricName(task)
+	name, err := metrics.MetricName(c.task)
 	if errors.Is(err, metrics.ErrTask) {
 		return usageErrorf("--task: %w", err)
 	}
-	in, out := bufio.NewReaderSize(a.stdin, 1<<20), bufio.NewWriter(a.stdout)
+	in, out := bufio.NewReaderSize(c.stdin, 1<<20), bufio.NewWriter(c.stdout)
 	defer out.Flush()
 	var scores []float64
 	buckets := map[string][]float64{}
@@ -50,7 +56,7 @@ func (a *app) score(task string) error {
 		}
 		end := err == io.EOF
 		if len(strings.TrimSpace(string(raw))) > 0 {
-			row, s, err := scoreLine(task, raw)
+			row, s, err := scoreLine(c.task, raw)
 			if err != nil {
 				return dataErrorf("standard input, line %d: %w", line, err)
 			}
@@ -67,7 +73,7 @@ func (a *app) score(task string) error {
 	if len(scores) == 0 {
 		return dataErrorf("standard input holds no predictions")
 	}
-	a.notice("%s (%s): %.2f over %d rows%s", task, name, metrics.Percent(scores), len(scores), bucketText(buckets))
+	c.notice("%s (%s): %.2f over %d rows%s", c.task, name, metrics.Percent(scores), len(scores), bucketText(buckets))
 	return nil
 }
 

@@ -19,10 +19,10 @@ type scoreFit struct {
 }
 
 // fitScores fits synthetic score traces to recorded ones and shows what both give.
-func (a *app) fitScores(names []string, asJSON bool) error {
+func (c *simulateCommand) fitScores() error {
 	var list []scoreFit
 	var fits []simulate.ScoreFit
-	for _, name := range names {
+	for _, name := range c.fit {
 		s := scoreFit{File: name}
 		err := readFrom(name, func(in *bufio.Reader) (err error) { s.trace, err = simulate.ReadScoreTrace(in); return err })
 		if err != nil {
@@ -44,14 +44,14 @@ func (a *app) fitScores(names []string, asJSON bool) error {
 			return fmt.Errorf("%s: %w", s.File, err)
 		}
 	}
-	if asJSON {
-		return json.NewEncoder(a.stdout).Encode(map[string]any{"fit": mean, "built_in": own, "traces": list})
+	if c.asJSON {
+		return json.NewEncoder(c.stdout).Encode(map[string]any{"fit": mean, "built_in": own, "traces": list})
 	}
-	return a.printScoreFits(list, mean, own)
+	return c.printScoreFits(list, mean, own)
 }
 
-func (a *app) printScoreFits(list []scoreFit, mean, own simulate.ScoreFit) error {
-	w := a.newTable()
+func (c *simulateCommand) printScoreFits(list []scoreFit, mean simulate.ScoreFit, own simulate.ScoreFit) error {
+	w := c.newTable()
 	fmt.Fprintln(w, "trace\tpersistence\tlevel\tlevel_shared\trest_shared\trecency\trecency_tokens")
 	row := func(name string, f simulate.ScoreFit) {
 		fmt.Fprintf(w, "%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.2f\t%.0f\n", name, f.Persistence, f.Level, f.LevelShared, f.RestShared, f.Recency, f.RecencyTokens)

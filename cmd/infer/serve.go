@@ -26,7 +26,9 @@ import (
 
 func init() { register(newServe) }
 
-type serveFlags struct {
+type serveCommand struct {
+	*app
+
 	load           loadFlags
 	kv             kvFlags
 	store          storeFlags
@@ -56,10 +58,10 @@ type serveFlags struct {
 }
 
 func newServe(a *app) *cobra.Command {
-	return newServeOf(a, &serveFlags{load: loadFlags{serves: true}, traces: &traceFolder{}})
+	return newServeOf(&serveCommand{app: a, load: loadFlags{serves: true}, traces: &traceFolder{}})
 }
 
-func newServeOf(a *app, f *serveFlags) *cobra.Command {
+func newServeOf(c *serveCommand) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve [MODEL…]",
 		Short: "Serve OpenAI's APIs over HTTP",
@@ -68,43 +70,43 @@ func newServeOf(a *app, f *serveFlags) *cobra.Command {
 		Example: "  infer serve --model smollm2:135m --addr 127.0.0.1:8080\n  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.takeModels(a, cmd, args); err != nil {
+			if err := c.takeModels(cmd, args); err != nil {
 				return err
 			}
-			f.ownStore(cmd)
-			return a.serve(f)
+			c.ownStore(cmd)
+			return c.run()
 		},
 	}
-	f.load.addRun(cmd)
-	f.load.addWeights(cmd)
-	f.load.addTemplate(cmd)
-	f.kv.add(cmd)
-	f.sampling.add(cmd)
-	cmd.Flags().BoolVar(&f.guess, "speculate", false, "read tokens with guesses of what follows (ngram: what followed the same tokens before) while one text decodes alone; the text stays the same")
-	f.store.addStores(cmd, fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20))
+	c.load.addRun(cmd)
+	c.load.addWeights(cmd)
+	c.load.addTemplate(cmd)
+	c.kv.add(cmd)
+	c.sampling.add(cmd)
+	cmd.Flags().BoolVar(&c.guess, "speculate", false, "read tokens with guesses of what follows (ngram: what followed the same tokens before) while one text decodes alone; the text stays the same")
+	c.store.addStores(cmd, fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20))
 	cmd.Flags().Lookup("store").Usage += "; none keeps nothing, which is the default beside --tier, --memory and --placement none"
 	p := cmd.Flags()
-	p.BoolVar(&f.deterministic, "deterministic", false, "keep and find prompts alone, not answers too: a text then never depends on what was served before, to the last bit; with answers, whose numbers differ in their last bits, a near tie may fall the other way")
-	p.StringVar(&f.modelsMemory, "models-memory", "", "memory that several models may take together, such as 8GiB (default: three quarters of what is free)")
-	p.StringVar(&f.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down) or none")
-	p.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
-	p.StringVar(&f.readyFile, "ready-file", "", "write the base URL here once requests can be served")
-	p.StringArrayVar(&f.aliases, "alias", nil, "name of the model for clients (repeats; default: as --model says); one with * is a pattern of names that are answered besides, such as claude-* or *")
-	p.StringVar(&f.embeddings, "embeddings", "", "an encoder for /v1/embeddings too, such as minilm:l6")
-	p.IntVar(&f.batch, "batch", 8, "texts that are made at a time")
-	p.IntVar(&f.queue, "queue", 64, "requests that wait beside them; more are answered 429")
-	p.StringVar(&f.keyFile, "api-key-file", "", "file of API keys, one a line; each request needs one of them")
-	p.BoolVar(&f.openMetrics, "open-metrics", false, "answer GET /metrics without a key")
-	p.StringVar(&f.metricsKeyFile, "metrics-key-file", "", "file of keys, one a line, that open GET /metrics and nothing else")
-	p.BoolVar(&f.insecure, "insecure", false, "listen at an address of other machines' without keys")
-	p.DurationVar(&f.grace, "grace", 30*time.Second, "how long running requests may take after SIGTERM")
-	p.DurationVar(&f.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: a prompt may add three quarters of what a step takes)")
-	p.StringVar(&f.traces.dir, "trace", "", "write a timeline of each request to this folder, TIME-ID.json for Perfetto; the newest 1,000 of a run are kept")
-	p.StringVar(&f.log, "log", "text", "access log on stderr: text, json or none")
-	p.StringArrayVar(&f.origins, "cors", nil, "origin of web pages that may use the server beside its own and those of localhost, such as https://chat.example (repeats; * is any)")
-	p.StringVar(&f.reasoning, "reasoning", serve.ReasoningAuto, "what a model thinks before it answers: auto (reasoning_content, thinking blocks, reasoning items) or none (part of the text, with its marks)")
-	p.BoolVar(&f.special, "special-in-content", false, "control tokens that clients write in messages (<|im_end|>) are what they name; otherwise they are plain text in all turns but the assistant's")
-	p.StringVar(&f.metricsAlias, "metrics-alias", "", "give metrics the names of another server too: llamacpp")
+	p.BoolVar(&c.deterministic, "deterministic", false, "keep and find prompts alone, not answers too: a text then never depends on what was served before, to the last bit; with answers, whose numbers differ in their last bits, a near tie may fall the other way")
+	p.StringVar(&c.modelsMemory, "models-memory", "", "memory that several models may take together, such as 8GiB (default: three quarters of what is free)")
+	p.StringVar(&c.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down) or none")
+	p.StringVar(&c.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
+	p.StringVar(&c.readyFile, "ready-file", "", "write the base URL here once requests can be served")
+	p.StringArrayVar(&c.aliases, "alias", nil, "name of the model for clients (repeats; default: as --model says); one with * is a pattern of names that are answered besides, such as claude-* or *")
+	p.StringVar(&c.embeddings, "embeddings", "", "an encoder for /v1/embeddings too, such as minilm:l6")
+	p.IntVar(&c.batch, "batch", 8, "texts that are made at a time")
+	p.IntVar(&c.queue, "queue", 64, "requests that wait beside them; more are answered 429")
+	p.StringVar(&c.keyFile, "api-key-file", "", "file of API keys, one a line; each request needs one of them")
+	p.BoolVar(&c.openMetrics, "open-metrics", false, "answer GET /metrics without a key")
+	p.StringVar(&c.metricsKeyFile, "metrics-key-file", "", "file of keys, one a line, that open GET /metrics and nothing else")
+	p.BoolVar(&c.insecure, "insecure", false, "listen at an address of other machines' without keys")
+	p.DurationVar(&c.grace, "grace", 30*time.Second, "how long running requests may take after SIGTERM")
+	p.DurationVar(&c.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: a prompt may add three quarters of what a step takes)")
+	p.StringVar(&c.traces.dir, "trace", "", "write a timeline of each request to this folder, TIME-ID.json for Perfetto; the newest 1,000 of a run are kept")
+	p.StringVar(&c.log, "log", "text", "access log on stderr: text, json or none")
+	p.StringArrayVar(&c.origins, "cors", nil, "origin of web pages that may use the server beside its own and those of localhost, such as https://chat.example (repeats; * is any)")
+	p.StringVar(&c.reasoning, "reasoning", serve.ReasoningAuto, "what a model thinks before it answers: auto (reasoning_content, thinking blocks, reasoning items) or none (part of the text, with its marks)")
+	p.BoolVar(&c.special, "special-in-content", false, "control tokens that clients write in messages (<|im_end|>) are what they name; otherwise they are plain text in all turns but the assistant's")
+	p.StringVar(&c.metricsAlias, "metrics-alias", "", "give metrics the names of another server too: llamacpp")
 	return cmd
 }
 
@@ -116,19 +118,19 @@ func defaultStore(free int64) int64 {
 }
 
 // ownStore reads --store none, and drops the default where it has no place.
-func (f *serveFlags) ownStore(cmd *cobra.Command) {
+func (c *serveCommand) ownStore(cmd *cobra.Command) {
 	given := cmd.Flags().Changed("store")
-	if given && slices.Equal(f.store.stores, []string{"none"}) || !given && (len(f.kv.tiers) > 0 || f.placement == "none" || f.load.memory != "") {
-		f.store.stores = nil
+	if given && slices.Equal(c.store.stores, []string{"none"}) || !given && (len(c.kv.tiers) > 0 || c.placement == "none" || c.load.memory != "") {
+		c.store.stores = nil
 	}
 }
 
 // place reads --store and --placement. Placements that compress change texts, and the server promises that a store never does.
-func (f *serveFlags) place() error {
-	if _, err := f.store.specs(); err != nil {
+func (c *serveCommand) place() error {
+	if _, err := c.store.specs(); err != nil {
 		return err
 	}
-	p, err := policy.ParsePlacement(f.placement)
+	p, err := policy.ParsePlacement(c.placement)
 	if err != nil {
 		return usageErrorf("--placement: %v", err)
 	}
@@ -136,104 +138,104 @@ func (f *serveFlags) place() error {
 	case policy.PlaceLRU:
 		return nil
 	case policy.PlaceNone:
-		if len(f.store.stores) > 0 {
+		if len(c.store.stores) > 0 {
 			return usageErrorf("--placement none: nothing would be kept: leave --store out")
 		}
 		return nil
 	}
-	return usageErrorf("--placement %s: a server keeps prompts whole, so that its texts are those without a store: want lru or none; 'infer eval --suite contexts' runs %s", f.placement, p.Kind)
+	return usageErrorf("--placement %s: a server keeps prompts whole, so that its texts are those without a store: want lru or none; 'infer eval --suite contexts' runs %s", c.placement, p.Kind)
 }
 
 // check refuses numbers and words out of range.
-func (f *serveFlags) check() error {
-	if f.batch < 1 || f.batch > 1024 || f.queue < 0 || f.queue > 1<<20 {
-		return usageErrorf("--batch %d --queue %d: want 1 to 1024, 0 to %d", f.batch, f.queue, 1<<20)
+func (c *serveCommand) check() error {
+	if c.batch < 1 || c.batch > 1024 || c.queue < 0 || c.queue > 1<<20 {
+		return usageErrorf("--batch %d --queue %d: want 1 to 1024, 0 to %d", c.batch, c.queue, 1<<20)
 	}
-	if f.grace < 0 || f.itl < 0 {
-		return usageErrorf("--grace %v --itl-target %v: want 0 or more", f.grace, f.itl)
+	if c.grace < 0 || c.itl < 0 {
+		return usageErrorf("--grace %v --itl-target %v: want 0 or more", c.grace, c.itl)
 	}
-	if f.reasoning != serve.ReasoningAuto && f.reasoning != serve.ReasoningNone {
-		return usageErrorf("--reasoning %s: want %s or %s", f.reasoning, serve.ReasoningAuto, serve.ReasoningNone)
+	if c.reasoning != serve.ReasoningAuto && c.reasoning != serve.ReasoningNone {
+		return usageErrorf("--reasoning %s: want %s or %s", c.reasoning, serve.ReasoningAuto, serve.ReasoningNone)
 	}
-	if f.metricsAlias != "" && f.metricsAlias != "llamacpp" {
-		return usageErrorf("--metrics-alias %s: want llamacpp", f.metricsAlias)
+	if c.metricsAlias != "" && c.metricsAlias != "llamacpp" {
+		return usageErrorf("--metrics-alias %s: want llamacpp", c.metricsAlias)
 	}
 	return nil
 }
 
-func (a *app) serve(f *serveFlags) error {
-	host, _, err := net.SplitHostPort(f.addr)
+func (c *serveCommand) run() error {
+	host, _, err := net.SplitHostPort(c.addr)
 	if err != nil {
-		return usageErrorf("--addr %s: want HOST:PORT, such as 127.0.0.1:8080", f.addr)
+		return usageErrorf("--addr %s: want HOST:PORT, such as 127.0.0.1:8080", c.addr)
 	}
-	if err := f.check(); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
-	common, err := a.admission(f, host)
+	common, err := c.admission(host)
 	if err != nil {
 		return err
 	}
-	if err := f.place(); err != nil {
+	if err := c.place(); err != nil {
 		return err
 	}
-	f.kv.store = len(f.store.stores) > 0
-	f.kv.beside = f.store.hostBytes()
-	listener, err := net.Listen("tcp", f.addr)
+	c.kv.store = len(c.store.stores) > 0
+	c.kv.beside = c.store.hostBytes()
+	listener, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("%s is in use: give another --addr, or port 0 for a free one", f.addr)
+			return fmt.Errorf("%s is in use: give another --addr, or port 0 for a free one", c.addr)
 		}
-		return fmt.Errorf("--addr %s: %w", f.addr, err)
+		return fmt.Errorf("--addr %s: %w", c.addr, err)
 	}
 	defer listener.Close()
-	f.load.texts = f.batch
-	defer f.store.close(a)
-	if len(f.models) > 0 {
-		fleet, err := a.several(f, common)
+	c.load.texts = c.batch
+	defer c.store.close(c.app)
+	if len(c.models) > 0 {
+		fleet, err := c.several(common)
 		if err != nil {
 			return err
 		}
 		defer fleet.Close()
-		return a.listen(f, fleet, listener)
+		return c.listen(fleet, listener)
 	}
-	l, err := a.openKVEngine(&f.load, &f.kv)
+	l, err := c.openKVEngine(&c.load, &c.kv)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	encoders, closeEncoder, err := a.serveEncoder(f)
+	encoders, closeEncoder, err := c.serveEncoder()
 	if err != nil {
 		return err
 	}
 	defer closeEncoder()
 	common.Encoders = encoders
-	s, err := a.onStore(f, f, l, common)
+	s, err := c.onStore(c, l, common)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if err := a.noticeRoom(l.engine); err != nil {
+	if err := c.noticeRoom(l.engine); err != nil {
 		return err
 	}
-	return a.listen(f, s, listener)
+	return c.listen(s, listener)
 }
 
 // admission is who is served: keys, hosts and origins, with the log of it.
-func (a *app) admission(f *serveFlags, host string) (o serve.Options, err error) {
-	if o.Log, err = f.logger(a); err != nil {
+func (c *serveCommand) admission(host string) (o serve.Options, err error) {
+	if o.Log, err = c.logger(); err != nil {
 		return o, err
 	}
-	if f.keyFile != "" {
-		if o.Keys, err = a.readKeys("--api-key-file", f.keyFile); err != nil {
+	if c.keyFile != "" {
+		if o.Keys, err = c.readKeys("--api-key-file", c.keyFile); err != nil {
 			return o, err
 		}
 	}
-	o.OpenMetrics, o.Origins = f.openMetrics, f.origins
-	if f.metricsKeyFile != "" {
-		if f.openMetrics || f.keyFile == "" {
+	o.OpenMetrics, o.Origins = c.openMetrics, c.origins
+	if c.metricsKeyFile != "" {
+		if c.openMetrics || c.keyFile == "" {
 			return o, usageErrorf("--metrics-key-file is for a server with --api-key-file, without --open-metrics")
 		}
-		if o.MetricsKeys, err = a.readKeys("--metrics-key-file", f.metricsKeyFile); err != nil {
+		if o.MetricsKeys, err = c.readKeys("--metrics-key-file", c.metricsKeyFile); err != nil {
 			return o, err
 		}
 	}
@@ -241,15 +243,15 @@ func (a *app) admission(f *serveFlags, host string) (o serve.Options, err error)
 	if o.AnyHost = !local; local || len(o.Keys) > 0 {
 		return o, nil
 	}
-	if !f.insecure {
-		return o, usageErrorf("--addr %s can be reached from other machines: give --api-key-file, or --insecure if everybody who reaches it may use it", f.addr)
+	if !c.insecure {
+		return o, usageErrorf("--addr %s can be reached from other machines: give --api-key-file, or --insecure if everybody who reaches it may use it", c.addr)
 	}
-	a.notice("WARNING: everybody who can reach %s may use this server: there are no API keys (--insecure)", f.addr)
+	c.notice("WARNING: everybody who can reach %s may use this server: there are no API keys (--insecure)", c.addr)
 	return o, nil
 }
 
 // noticeRoom says what the tiers hold, where that is bounded.
-func (a *app) noticeRoom(e *engine.Engine) error {
+func (c *serveCommand) noticeRoom(e *engine.Engine) error {
 	o := e.Options()
 	if o.KVBudgetBytes == 0 {
 		return nil
@@ -262,13 +264,13 @@ func (a *app) noticeRoom(e *engine.Engine) error {
 	if n < o.Context {
 		less = fmt.Sprintf(", less than the context of %d", o.Context)
 	}
-	a.notice("the memory given for KV holds a text of %d tokens%s; texts that run together share it", n, less)
+	c.notice("the memory given for KV holds a text of %d tokens%s; texts that run together share it", n, less)
 	return nil
 }
 
 // names are those of a model for clients, and the patterns of names.
-func (f *serveFlags) names(own string) (names, patterns []string) {
-	for _, name := range f.aliases {
+func (c *serveCommand) names(own string) (names, patterns []string) {
+	for _, name := range c.aliases {
 		if strings.Contains(name, "*") {
 			patterns = append(patterns, name)
 			continue
@@ -282,57 +284,57 @@ func (f *serveFlags) names(own string) (names, patterns []string) {
 }
 
 // server is the server on a loaded model.
-func (f *serveFlags) server(l *loaded, o serve.Options) (s *serve.Server, err error) {
+func (c *serveCommand) server(l *loaded, o serve.Options) (s *serve.Server, err error) {
 	o.Engine, o.Tokenizer, o.ModelPath = l.engine, l.tok, l.path
-	o.Names, o.Patterns = f.names(l.name)
-	if f.guess {
+	o.Names, o.Patterns = c.names(l.name)
+	if c.guess {
 		o.Speculate = func() draft.Drafter { return draft.NewNGram() }
 	}
-	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Reasoning = f.batch, f.queue, f.itl, f.metricsAlias, f.special, f.reasoning
-	if o.Sampling, err = f.sampling.settings(l.own); err != nil {
+	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Reasoning = c.batch, c.queue, c.itl, c.metricsAlias, c.special, c.reasoning
+	if o.Sampling, err = c.sampling.settings(l.own); err != nil {
 		return nil, err
 	}
-	if o.Traces, err = f.traces.open(); err != nil {
+	if o.Traces, err = c.traces.open(); err != nil {
 		return nil, err
 	}
 	return serve.New(o)
 }
 
 // serveEncoder opens the encoder of /v1/embeddings, nil where none is asked for; close it.
-func (a *app) serveEncoder(f *serveFlags) (*serve.Encoders, func(), error) {
-	if f.embeddings == "" {
+func (c *serveCommand) serveEncoder() (*serve.Encoders, func(), error) {
+	if c.embeddings == "" {
 		return nil, func() {}, nil
 	}
-	e, err := a.openEncoder(f.embeddings, f.load.threads)
+	e, err := c.openEncoder(c.embeddings, c.load.threads)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &serve.Encoders{Encoder: e.BERT(), Name: f.embeddings}, func() { e.Close() }, nil
+	return &serve.Encoders{Encoder: e.BERT(), Name: c.embeddings}, func() { e.Close() }, nil
 }
 
 // listen serves until a signal comes, then drains.
-func (a *app) listen(f *serveFlags, s answering, listener net.Listener) error {
+func (c *serveCommand) listen(s answering, listener net.Listener) error {
 	h := &http.Server{Handler: s.Handler(), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	serve.Limit(h)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(listener) }()
 	url := "http://" + listener.Addr().String()
-	if f.readyFile != "" {
-		if err := replace.WriteFile(f.readyFile, []byte(url+"\n"), 0o644); err != nil {
-			return fmt.Errorf("--ready-file %s: %w", f.readyFile, err)
+	if c.readyFile != "" {
+		if err := replace.WriteFile(c.readyFile, []byte(url+"\n"), 0o644); err != nil {
+			return fmt.Errorf("--ready-file %s: %w", c.readyFile, err)
 		}
-		defer os.Remove(f.readyFile)
+		defer os.Remove(c.readyFile)
 	}
-	a.notice("serving at %s", url)
+	c.notice("serving at %s", url)
 	select {
 	case err := <-ended:
 		return err
-	case <-a.ctx.Done():
+	case <-c.ctx.Done():
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), f.grace)
+	ctx, cancel := context.WithTimeout(context.Background(), c.grace)
 	defer cancel()
 	if err := s.Drain(ctx); err != nil {
-		a.notice("requests still run after %v: they are ended", f.grace)
+		c.notice("requests still run after %v: they are ended", c.grace)
 	}
 	s.Close()
 	last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -340,20 +342,20 @@ func (a *app) listen(f *serveFlags, s answering, listener net.Listener) error {
 	if err := h.Shutdown(last); err != nil {
 		_ = h.Close()
 	}
-	return a.ctx.Err()
+	return c.ctx.Err()
 }
 
 // logger is what the access log goes to.
-func (f *serveFlags) logger(a *app) (*slog.Logger, error) {
-	switch f.log {
+func (c *serveCommand) logger() (*slog.Logger, error) {
+	switch c.log {
 	case "text":
-		return slog.New(slog.NewTextHandler(a.stderr, nil)), nil
+		return slog.New(slog.NewTextHandler(c.stderr, nil)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(a.stderr, nil)), nil
+		return slog.New(slog.NewJSONHandler(c.stderr, nil)), nil
 	case "none":
 		return slog.New(slog.DiscardHandler), nil
 	}
-	return nil, usageErrorf("--log %s: want text, json or none", f.log)
+	return nil, usageErrorf("--log %s: want text, json or none", c.log)
 }
 
 // onLoopback reports whether an address is reached from this machine alone.
@@ -366,14 +368,14 @@ func onLoopback(host string) bool {
 const maxKeyBytes = 64 << 10
 
 // readKeys reads API keys, one a line; empty lines and those that begin with # are none.
-func (a *app) readKeys(flag, path string) ([]string, error) {
+func (c *serveCommand) readKeys(flag, path string) ([]string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, dataErrorf("%s: %v", flag, err)
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
-		a.notice("WARNING: %s %s can be read by others (mode %04o): chmod 600 %s", flag, path, info.Mode().Perm(), path)
+		c.notice("WARNING: %s %s can be read by others (mode %04o): chmod 600 %s", flag, path, info.Mode().Perm(), path)
 	}
 	text, err := readBounded(file, path)
 	if err != nil {

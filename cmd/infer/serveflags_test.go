@@ -20,8 +20,8 @@ func TestDefaultStore(t *testing.T) {
 		{[]string{"--store", "host=64MiB", "--store", "ssd=/x,1GiB"}, []string{"host=64MiB", "ssd=/x,1GiB"}},
 		{[]string{"--tier", "host=1GiB", "--store", "host=64MiB"}, []string{"host=64MiB"}},
 	} {
-		f := &serveFlags{load: loadFlags{serves: true}, traces: &traceFolder{}}
-		cmd := newServeOf(&app{}, f)
+		f := &serveCommand{app: &app{}, load: loadFlags{serves: true}, traces: &traceFolder{}}
+		cmd := newServeOf(f)
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}

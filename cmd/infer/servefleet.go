@@ -23,17 +23,17 @@ type answering interface {
 }
 
 // takeModels reads the models from the arguments: one is as --model, several are a fleet.
-func (f *serveFlags) takeModels(a *app, cmd *cobra.Command, args []string) error {
+func (c *serveCommand) takeModels(cmd *cobra.Command, args []string) error {
 	if len(args) < 2 {
-		if f.modelsMemory != "" {
-			return usageErrorf("--models-memory %s: it is for several models, infer serve MODEL MODEL…", f.modelsMemory)
+		if c.modelsMemory != "" {
+			return usageErrorf("--models-memory %s: it is for several models, infer serve MODEL MODEL…", c.modelsMemory)
 		}
-		return f.load.takeModel(a, cmd, args)
+		return c.load.takeModel(c.app, cmd, args)
 	}
-	if given := cmd.Flags().Lookup("model"); given.Changed && !filled(given) || f.load.hfRepo != "" {
+	if given := cmd.Flags().Lookup("model"); given.Changed && !filled(given) || c.load.hfRepo != "" {
 		return usageErrorf("models as arguments and by --model: name all as arguments")
 	}
-	for name, given := range map[string]bool{"tier": len(f.kv.tiers) > 0, "lora": len(f.load.loras) > 0, "chat-template": f.load.templateFile != "", "trace": f.traces.dir != ""} {
+	for name, given := range map[string]bool{"tier": len(c.kv.tiers) > 0, "lora": len(c.load.loras) > 0, "chat-template": c.load.templateFile != "", "trace": c.traces.dir != ""} {
 		if given {
 			return usageErrorf("--%s is of one model; %d are served", name, len(args))
 		}
@@ -43,27 +43,27 @@ func (f *serveFlags) takeModels(a *app, cmd *cobra.Command, args []string) error
 			return usageErrorf("model %s is named twice", name)
 		}
 	}
-	f.models = args
+	c.models = args
 	return nil
 }
 
 // several opens a fleet of the models. Each is opened for a moment first: what cannot be read is said now.
-func (a *app) several(f *serveFlags, common serve.Options) (*serve.Fleet, error) {
+func (c *serveCommand) several(common serve.Options) (*serve.Fleet, error) {
 	bytes := memlimit.Available() / 4 * 3
-	if f.modelsMemory != "" {
+	if c.modelsMemory != "" {
 		var err error
-		if bytes, err = units.ParseBytes(f.modelsMemory); err != nil || bytes <= 0 {
-			return nil, usageErrorf("--models-memory %s: want a size such as 8GiB", f.modelsMemory)
+		if bytes, err = units.ParseBytes(c.modelsMemory); err != nil || bytes <= 0 {
+			return nil, usageErrorf("--models-memory %s: want a size such as 8GiB", c.modelsMemory)
 		}
 	}
-	encoders, closeEncoder, err := a.serveEncoder(f)
+	encoders, closeEncoder, err := c.serveEncoder()
 	if err != nil {
 		return nil, err
 	}
 	common.Encoders = encoders
 	o := serve.FleetOptions{Bytes: bytes, Front: common}
-	for i, name := range f.models {
-		m, err := a.member(f, name, i == 0, common)
+	for i, name := range c.models {
+		m, err := c.member(name, i == 0, common)
 		if err != nil {
 			closeEncoder()
 			return nil, err
@@ -75,18 +75,18 @@ func (a *app) several(f *serveFlags, common serve.Options) (*serve.Fleet, error)
 		closeEncoder()
 		return nil, err
 	}
-	a.notice("%d models are loaded when they are asked for, together in at most %s (--models-memory)", len(f.models), units.FormatBytes(bytes))
+	c.notice("%d models are loaded when they are asked for, together in at most %s (--models-memory)", len(c.models), units.FormatBytes(bytes))
 	return fleet, nil
 }
 
 // member is one model of a fleet; the names of --alias are the first's.
-func (a *app) member(f *serveFlags, name string, first bool, o serve.Options) (m serve.Member, err error) {
-	of := *f
-	of.load.model, of.load.texts = name, f.batch
+func (c *serveCommand) member(name string, first bool, o serve.Options) (m serve.Member, err error) {
+	of := *c
+	of.load.model, of.load.texts = name, c.batch
 	if !first {
 		of.aliases = nil
 	}
-	l, err := a.openFile(&of.load)
+	l, err := c.openFile(&of.load)
 	if err != nil {
 		return m, err
 	}
@@ -106,11 +106,11 @@ func (a *app) member(f *serveFlags, name string, first bool, o serve.Options) (m
 	m.Bytes = need.WeightsBytes + need.BuffersBytes + need.KVBytesPerToken*int64(min(need.ContextTokens, memberTokens))
 	m.Open = func() (*serve.Server, func(), error) {
 		own := of
-		l, err := a.openKVEngine(&own.load, &own.kv)
+		l, err := c.openKVEngine(&own.load, &own.kv)
 		if err != nil {
 			return nil, nil, err
 		}
-		s, err := a.onStore(f, &own, l, o)
+		s, err := c.onStore(&own, l, o)
 		if err != nil {
 			l.close()
 			return nil, nil, err
@@ -121,12 +121,12 @@ func (a *app) member(f *serveFlags, name string, first bool, o serve.Options) (m
 }
 
 // onStore is the server of a loaded model on the store that all members share.
-func (a *app) onStore(f, own *serveFlags, l *loaded, o serve.Options) (*serve.Server, error) {
-	if err := a.useStore(&f.store, l); err != nil {
+func (c *serveCommand) onStore(own *serveCommand, l *loaded, o serve.Options) (*serve.Server, error) {
+	if err := c.useStore(&c.store, l); err != nil {
 		return nil, err
 	}
-	if !f.deterministic {
-		f.store.cache.KeepAnswers()
+	if !c.deterministic {
+		c.store.cache.KeepAnswers()
 	}
 	return own.server(l, o)
 }

@@ -18,7 +18,9 @@ import (
 
 func init() { register(newShow) }
 
-type showFlags struct {
+type showCommand struct {
+	*app
+
 	load    loadFlags
 	tensors bool
 	example bool
@@ -30,7 +32,7 @@ type showFlags struct {
 }
 
 func newShow(a *app) *cobra.Command {
-	f := &showFlags{}
+	sc := &showCommand{app: a}
 	cmd := &cobra.Command{
 		Use:     "show [MODEL]",
 		Short:   "Show what a model is",
@@ -44,21 +46,21 @@ func newShow(a *app) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				f.load.model = args[0]
+				sc.load.model = args[0]
 			}
-			return a.show(f)
+			return sc.run()
 		},
 	}
 	p := cmd.Flags()
-	p.StringVarP(&f.load.model, "model", "m", defaultModel, "model: a path or a name")
-	p.BoolVar(&f.tensors, "tensors", false, "list every tensor")
-	p.StringVar(&f.tensor, "tensor", "", "one tensor: show it, or write its first --rows rows to --out")
-	p.IntVar(&f.rows, "rows", 0, "rows of --tensor (0: all)")
-	p.StringVar(&f.out, "out", "", "safetensors file for --tensor")
-	p.BoolVar(&f.example, "template", false, "render an example conversation with the chat template, instead of all else")
-	f.load.addTemplate(cmd)
-	p.BoolVar(&f.verify, "verify", false, "scan every weight for NaN and Inf")
-	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	p.StringVarP(&sc.load.model, "model", "m", defaultModel, "model: a path or a name")
+	p.BoolVar(&sc.tensors, "tensors", false, "list every tensor")
+	p.StringVar(&sc.tensor, "tensor", "", "one tensor: show it, or write its first --rows rows to --out")
+	p.IntVar(&sc.rows, "rows", 0, "rows of --tensor (0: all)")
+	p.StringVar(&sc.out, "out", "", "safetensors file for --tensor")
+	p.BoolVar(&sc.example, "template", false, "render an example conversation with the chat template, instead of all else")
+	sc.load.addTemplate(cmd)
+	p.BoolVar(&sc.verify, "verify", false, "scan every weight for NaN and Inf")
+	p.BoolVar(&sc.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -97,24 +99,24 @@ type tensorInfo struct {
 	Shape []int  `json:"shape"`
 }
 
-func (a *app) show(f *showFlags) error {
-	l, err := a.openFile(&f.load)
+func (sc *showCommand) run() error {
+	l, err := sc.openFile(&sc.load)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if f.example {
-		return a.showTemplate(f, l)
+	if sc.example {
+		return sc.showTemplate(l)
 	}
-	if f.tensor != "" && f.out != "" {
-		return a.writeRows(f, l.file.Weights())
+	if sc.tensor != "" && sc.out != "" {
+		return sc.writeRows(l.file.Weights())
 	}
 	if l.model, err = l.file.Model(); err != nil {
 		return err
 	}
-	if f.verify {
-		bar := a.newBar()
-		err := l.file.Weights().Verify(a.ctx, func(done, total int64) { bar.bytes("verify", done, total) })
+	if sc.verify {
+		bar := sc.newBar()
+		err := l.file.Weights().Verify(sc.ctx, func(done, total int64) { bar.bytes("verify", done, total) })
 		bar.done()
 		if errors.Is(err, weights.ErrNotFinite) {
 			return checkError{err}
@@ -127,26 +129,26 @@ func (a *app) show(f *showFlags) error {
 	if err != nil {
 		return err
 	}
-	info.Verified = f.verify
-	if err := a.openTokenizer(l, f.load.templateFile); err == nil {
+	info.Verified = sc.verify
+	if err := sc.openTokenizer(l, sc.load.templateFile); err == nil {
 		info.ChatTemplate = l.tok.HasTemplate()
 	} else {
-		a.notice("no tokenizer: %v", err)
+		sc.notice("no tokenizer: %v", err)
 	}
-	if !f.tensors && f.tensor == "" {
+	if !sc.tensors && sc.tensor == "" {
 		info.Tensors = nil
 	}
-	if f.tensor != "" {
-		info.Tensors = slices.DeleteFunc(info.Tensors, func(t tensorInfo) bool { return t.Name != f.tensor })
+	if sc.tensor != "" {
+		info.Tensors = slices.DeleteFunc(info.Tensors, func(t tensorInfo) bool { return t.Name != sc.tensor })
 		if len(info.Tensors) == 0 {
-			_, err := l.file.Weights().Tensor(f.tensor)
+			_, err := l.file.Weights().Tensor(sc.tensor)
 			return err
 		}
 	}
-	if f.asJSON {
-		return a.printJSON(info)
+	if sc.asJSON {
+		return sc.printJSON(info)
 	}
-	return a.printInfo(info)
+	return sc.printInfo(info)
 }
 
 // describe sums up an opened model.
@@ -183,8 +185,8 @@ func describe(l *loaded) (modelInfo, error) {
 	return info, nil
 }
 
-func (a *app) printInfo(i modelInfo) error {
-	w := a.newTable()
+func (sc *showCommand) printInfo(i modelInfo) error {
+	w := sc.newTable()
 	row := func(name, format string, args ...any) {
 		for i := range args {
 			if text, ok := args[i].(string); ok {
@@ -246,8 +248,8 @@ func quantMix(types map[string]int) string {
 }
 
 // writeRows writes the first rows of a tensor as float32 safetensors.
-func (a *app) writeRows(f *showFlags, file *weights.Model) error {
-	t, err := file.Tensor(f.tensor)
+func (sc *showCommand) writeRows(file *weights.Model) error {
+	t, err := file.Tensor(sc.tensor)
 	if err != nil {
 		return err
 	}
@@ -259,14 +261,14 @@ func (a *app) writeRows(f *showFlags, file *weights.Model) error {
 	for _, d := range t.Shape[:len(t.Shape)-1] {
 		total *= d
 	}
-	rows := f.rows
+	rows := sc.rows
 	if rows <= 0 {
 		rows = total
 	}
 	if rows > total {
 		return usageErrorf("--rows %d: tensor %s has %d", rows, t.Name, total)
 	}
-	w, err := safetensors.Create(f.out, []safetensors.Entry{{Name: t.Name, DType: "F32", Shape: []int{rows, cols}}})
+	w, err := safetensors.Create(sc.out, []safetensors.Entry{{Name: t.Name, DType: "F32", Shape: []int{rows, cols}}})
 	if err != nil {
 		return err
 	}

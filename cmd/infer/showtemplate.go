@@ -18,8 +18,8 @@ const (
 )
 
 // showTemplate writes an example conversation as the model is given it, with a tool and a call of it where the template knows them.
-func (a *app) showTemplate(f *showFlags, l *loaded) error {
-	if err := a.openTokenizer(l, f.load.templateFile); err != nil {
+func (sc *showCommand) showTemplate(l *loaded) error {
+	if err := sc.openTokenizer(l, sc.load.templateFile); err != nil {
 		return err
 	}
 	if !l.tok.HasTemplate() {
@@ -42,18 +42,18 @@ func (a *app) showTemplate(f *showFlags, l *loaded) error {
 		text, err := l.tok.Render(&c)
 		if err == nil {
 			if v.without != "" {
-				a.notice("without %s, which the template does not take", v.without)
+				sc.notice("without %s, which the template does not take", v.without)
 			}
-			if f.asJSON {
-				return a.printJSON(struct {
+			if sc.asJSON {
+				return sc.printJSON(struct {
 					Name   string `json:"name"`
 					Prompt string `json:"prompt"`
 				}{l.name, text})
 			}
-			if a.isTTY(a.stdout) {
+			if sc.isTTY(sc.stdout) {
 				text = visible(text, "\n\t")
 			}
-			_, err = fmt.Fprintln(a.stdout, strings.TrimSuffix(text, "\n"))
+			_, err = fmt.Fprintln(sc.stdout, strings.TrimSuffix(text, "\n"))
 			return err
 		}
 		if first == nil {

@@ -16,11 +16,16 @@ import (
 
 func init() { register(newSimulate) }
 
+type simulateCommand struct {
+	*app
+
+	list, asJSON bool
+	sets, fit    []string
+	svg          string
+}
+
 func newSimulate(a *app) *cobra.Command {
-	var list, asJSON bool
-	var sets []string
-	var svg string
-	var fit []string
+	c := &simulateCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "simulate [ID]",
 		Short: "Answer a paper's figure or table at paper scale, on a hardware model",
@@ -29,40 +34,40 @@ func newSimulate(a *app) *cobra.Command {
 		Example: "  infer simulate --list\n  infer simulate instinfer-fig12\n  infer simulate hillinfer-fig14 --json --set batch=1/10 --set fs_bps=2e9\n  infer simulate hillinfer-built --set trace=scores.trace",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(fit) > 0 && !list && len(args) == 0 {
-				return a.fitFiles(fit, asJSON)
+			if len(c.fit) > 0 && !c.list && len(args) == 0 {
+				return c.fitFiles()
 			}
-			if list == (len(args) == 1) || len(fit) > 0 {
+			if c.list == (len(args) == 1) || len(c.fit) > 0 {
 				return usageErrorf("simulate: want an ID, or --list, or --fit FILE")
 			}
-			if list {
-				return a.listSimulations()
+			if c.list {
+				return c.printList()
 			}
-			return a.simulate(args[0], sets, asJSON, svg)
+			return c.run(args[0])
 		},
 	}
-	cmd.Flags().BoolVar(&list, "list", false, "list the experiments")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().StringArrayVar(&fit, "fit", nil, "fit this file of infer bench --record-trace, may repeat: a host's rates to recorded calls (--predict; --json: as a hardware file for infer bench --predict --hardware), synthetic score traces to recorded scores, and show what both give")
-	cmd.Flags().StringVar(&svg, "svg", "", "write what a step or layer consists of to this file, as a picture (experiments that name parts or stages)")
-	cmd.Flags().StringArrayVar(&sets, "set", nil, "key=value of a parameter or of x, may repeat; a/b/c runs over several")
+	cmd.Flags().BoolVar(&c.list, "list", false, "list the experiments")
+	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print one JSON object")
+	cmd.Flags().StringArrayVar(&c.fit, "fit", nil, "fit this file of infer bench --record-trace, may repeat: a host's rates to recorded calls (--predict; --json: as a hardware file for infer bench --predict --hardware), synthetic score traces to recorded scores, and show what both give")
+	cmd.Flags().StringVar(&c.svg, "svg", "", "write what a step or layer consists of to this file, as a picture (experiments that name parts or stages)")
+	cmd.Flags().StringArrayVar(&c.sets, "set", nil, "key=value of a parameter or of x, may repeat; a/b/c runs over several")
 	return cmd
 }
 
-func (a *app) listSimulations() error {
-	w := a.newTable()
+func (c *simulateCommand) printList() error {
+	w := c.newTable()
 	for _, e := range simulate.List() {
 		fmt.Fprintf(w, "%s\t%s\n", e.ID, e.Title)
 	}
 	return w.Flush()
 }
 
-func (a *app) simulate(id string, sets []string, asJSON bool, svg string) error {
-	r, err := simulate.Run(id, sets)
-	if err == nil && svg != "" {
+func (c *simulateCommand) run(id string) error {
+	r, err := simulate.Run(id, c.sets)
+	if err == nil && c.svg != "" {
 		var picture string
 		if picture, err = r.SVG(); err == nil {
-			err = replace.WriteFile(svg, []byte(picture), 0o644)
+			err = replace.WriteFile(c.svg, []byte(picture), 0o644)
 		}
 	}
 	if errors.Is(err, simulate.ErrArgument) {
@@ -71,10 +76,10 @@ func (a *app) simulate(id string, sets []string, asJSON bool, svg string) error 
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		return json.NewEncoder(a.stdout).Encode(r)
+	if c.asJSON {
+		return json.NewEncoder(c.stdout).Encode(r)
 	}
-	w := a.newTable()
+	w := c.newTable()
 	for _, row := range r.Rows {
 		paper := ""
 		if row.Paper != nil {
@@ -86,9 +91,9 @@ func (a *app) simulate(id string, sets []string, asJSON bool, svg string) error 
 }
 
 // fitFiles fits recordings: a host's rates to those of calls, synthetic score traces to those of scores.
-func (a *app) fitFiles(names []string, asJSON bool) error {
+func (c *simulateCommand) fitFiles() error {
 	ofScores := 0
-	for _, name := range names {
+	for _, name := range c.fit {
 		err := readFrom(name, func(in *bufio.Reader) error {
 			if simulate.IsScoreTrace(in) {
 				ofScores++
@@ -101,17 +106,17 @@ func (a *app) fitFiles(names []string, asJSON bool) error {
 	}
 	switch ofScores {
 	case 0:
-		return a.fitHardware(names, asJSON)
-	case len(names):
-		return a.fitScores(names, asJSON)
+		return c.fitHardware()
+	case len(c.fit):
+		return c.fitScores()
 	}
 	return usageErrorf("simulate: --fit of score traces and of recorded calls together: want one kind")
 }
 
 // fitHardware works out a host's rates from recordings.
-func (a *app) fitHardware(names []string, asJSON bool) error {
+func (c *simulateCommand) fitHardware() error {
 	var r *simulate.Recording
-	for _, name := range names {
+	for _, name := range c.fit {
 		var more *simulate.Recording
 		err := readFrom(name, func(in *bufio.Reader) (err error) { more, err = simulate.ReadRecording(in); return err })
 		switch {
@@ -127,12 +132,12 @@ func (a *app) fitHardware(names []string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		e := json.NewEncoder(a.stdout)
+	if c.asJSON {
+		e := json.NewEncoder(c.stdout)
 		e.SetIndent("", "  ")
 		return e.Encode(f)
 	}
-	w := a.newTable()
+	w := c.newTable()
 	fmt.Fprintln(w, "policy\twhat\tan event\ta MiB or 1,000 tokens more\tevents\ttook s\tthe fit gives s\terror of one")
 	for _, t := range f.Terms {
 		more := 1e6 * (1 << 20) * t.More

@@ -9,9 +9,15 @@ import (
 	"terrace/policy"
 )
 
+type placeCommand struct {
+	*app
+
+	instance, placement string
+	asJSON              bool
+}
+
 func newStorePlace(a *app) *cobra.Command {
-	var instance, placement string
-	var asJSON bool
+	c := &placeCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "place --instance F.json --placement P",
 		Short: "Decide where contexts lie and how they are compressed, without a model",
@@ -20,11 +26,11 @@ func newStorePlace(a *app) *cobra.Command {
 			"'evicpress' compresses and moves by utility lost, 'lru' moves whole contexts, 'fixed' compresses all alike and then moves them as lru, 'impress' keeps the most asked ones fast, 'none' stores nothing.",
 		Example: "  infer store place --instance contexts.json --placement evicpress:alpha=1\n  infer store place --instance - --placement fixed:method=keydiff,keep=0.5 --json",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.storePlace(instance, placement, asJSON) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run() },
 	}
-	cmd.Flags().StringVar(&instance, "instance", "", "JSON file of tiers and contexts, - for standard input")
-	cmd.Flags().StringVar(&placement, "placement", "evicpress", "evicpress:alpha=A,methods=M/M,keeps=K/K,per_byte=false, lru, fixed:method=M,keep=K, impress or none")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().StringVar(&c.instance, "instance", "", "JSON file of tiers and contexts, - for standard input")
+	cmd.Flags().StringVar(&c.placement, "placement", "evicpress", "evicpress:alpha=A,methods=M/M,keeps=K/K,per_byte=false, lru, fixed:method=M,keep=K, impress or none")
+	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -52,25 +58,25 @@ type stepOutput struct {
 	Delta  float64 `json:"delta"`
 }
 
-func (a *app) storePlace(instance, placement string, asJSON bool) error {
-	if instance == "" {
+func (c *placeCommand) run() error {
+	if c.instance == "" {
 		return usageErrorf("store place needs --instance")
 	}
-	p, err := policy.ParsePlacement(placement)
+	p, err := policy.ParsePlacement(c.placement)
 	if err != nil {
 		return usageErrorf("--placement: %w", err)
 	}
-	text, err := a.readText(instance)
+	text, err := c.readText(c.instance)
 	if err != nil {
 		return err
 	}
 	in, err := policy.ReadInstance([]byte(text))
 	if err != nil {
-		return fmt.Errorf("%s: %w", instance, err)
+		return fmt.Errorf("%s: %w", c.instance, err)
 	}
 	layout, steps, err := p.Place(in)
 	if err != nil {
-		return fmt.Errorf("%s: %w", instance, err)
+		return fmt.Errorf("%s: %w", c.instance, err)
 	}
 	out := placeOutput{Placed: []placedOutput{}, Utility: layout.Utility(), Steps: []stepOutput{}}
 	for _, c := range layout.Placed() {
@@ -79,14 +85,14 @@ func (a *app) storePlace(instance, placement string, asJSON bool) error {
 	for _, s := range steps {
 		out.Steps = append(out.Steps, stepOutput{s.Op(), s.ID, in.Tiers[s.From].Name, in.Tiers[s.To].Name, s.Method, s.Keep, s.Delta})
 	}
-	if asJSON {
-		return json.NewEncoder(a.stdout).Encode(out)
+	if c.asJSON {
+		return json.NewEncoder(c.stdout).Encode(out)
 	}
-	return a.printPlacement(out)
+	return c.print(out)
 }
 
-func (a *app) printPlacement(out placeOutput) error {
-	w := a.newTable()
+func (c *placeCommand) print(out placeOutput) error {
+	w := c.newTable()
 	fmt.Fprintln(w, "CONTEXT\tTIER\tMETHOD\tKEEP")
 	for _, p := range out.Placed {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%g\n", p.ID, p.Tier, p.Method, p.Keep)
@@ -94,6 +100,6 @@ func (a *app) printPlacement(out placeOutput) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.stdout, "utility %.6g s in %d steps\n", out.Utility, len(out.Steps))
+	_, err := fmt.Fprintf(c.stdout, "utility %.6g s in %d steps\n", out.Utility, len(out.Steps))
 	return err
 }

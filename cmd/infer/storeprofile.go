@@ -10,8 +10,10 @@ import (
 	"terrace/policy"
 )
 
-// storeProfileFlags are those of store profile.
-type storeProfileFlags struct {
+// storeProfileCommand is store profile.
+type storeProfileCommand struct {
+	*app
+
 	load           loadFlags
 	store          storeFlags
 	quality        contextFlags
@@ -22,7 +24,7 @@ type storeProfileFlags struct {
 }
 
 func newStoreProfile(a *app) *cobra.Command {
-	f := &storeProfileFlags{}
+	c := &storeProfileCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "profile --contexts F.jsonl",
 		Short: "Measure what compressing each context costs in quality",
@@ -31,70 +33,70 @@ func newStoreProfile(a *app) *cobra.Command {
 			"With --store the whole KV of contexts that are kept there is not computed again, and what is computed is kept.",
 		Example: "  infer store profile --contexts contexts.jsonl --methods keydiff,snapkv --keeps 0.5,0.25 --json > profile.json",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.storeProfile(f) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run() },
 	}
-	f.load.addRun(cmd)
-	f.store.add(cmd)
-	f.quality.addQuality(cmd)
+	c.load.addRun(cmd)
+	c.store.add(cmd)
+	c.quality.addQuality(cmd)
 	p := cmd.Flags()
-	p.StringVar(&f.contexts, "contexts", "", "JSONL file of {id, text, questions} (required)")
-	p.StringSliceVar(&f.methods, "methods", []string{"keydiff", "knorm", "snapkv"}, "policies that act after the prompt")
-	p.StringSliceVar(&f.keeps, "keeps", []string{"0.75", "0.5", "0.25"}, "shares of the KV that are kept")
-	p.IntVar(&f.maxTokens, "max-tokens", 32, "tokens of an answer at most")
-	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	p.StringVar(&c.contexts, "contexts", "", "JSONL file of {id, text, questions} (required)")
+	p.StringSliceVar(&c.methods, "methods", []string{"keydiff", "knorm", "snapkv"}, "policies that act after the prompt")
+	p.StringSliceVar(&c.keeps, "keeps", []string{"0.75", "0.5", "0.25"}, "shares of the KV that are kept")
+	p.IntVar(&c.maxTokens, "max-tokens", 32, "tokens of an answer at most")
+	p.BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-func (a *app) storeProfile(f *storeProfileFlags) error {
-	if f.contexts == "" || f.maxTokens < 1 {
+func (c *storeProfileCommand) run() error {
+	if c.contexts == "" || c.maxTokens < 1 {
 		return usageErrorf("store profile needs --contexts F.jsonl, and --max-tokens of 1 or more")
 	}
-	p, err := policy.ParsePlacement("evicpress:methods=" + strings.Join(f.methods, "/") + ",keeps=" + strings.Join(f.keeps, "/"))
+	p, err := policy.ParsePlacement("evicpress:methods=" + strings.Join(c.methods, "/") + ",keeps=" + strings.Join(c.keeps, "/"))
 	if err != nil {
 		return usageErrorf("store profile: %w", err)
 	}
-	if _, err := f.store.specs(); err != nil {
+	if _, err := c.store.specs(); err != nil {
 		return err
 	}
-	all, err := replay.ReadContexts(f.contexts)
+	all, err := replay.ReadContexts(c.contexts)
 	if err != nil {
 		return err
 	}
-	quality, closeQuality, err := a.openQuality(&f.quality, f.load.threads)
+	quality, closeQuality, err := c.openQuality(&c.quality, c.load.threads)
 	if err != nil {
 		return err
 	}
 	defer closeQuality()
-	f.load.policy = "full"
-	l, err := a.openEngine(&f.load, nil)
+	c.load.policy = "full"
+	l, err := c.openEngine(&c.load, nil)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	defer f.store.close(a)
-	if err := a.useStore(&f.store, l); err != nil {
+	defer c.store.close(c.app)
+	if err := c.useStore(&c.store, l); err != nil {
 		return err
 	}
-	b := &replay.Bench{Engine: l.engine, Tokenizer: l.tok, Quality: quality, MaxTokens: f.maxTokens, Salt: f.store.salt}
+	b := &replay.Bench{Engine: l.engine, Tokenizer: l.tok, Quality: quality, MaxTokens: c.maxTokens, Salt: c.store.salt}
 	used := make([]*replay.Context, len(all))
 	for i := range all {
 		used[i] = &all[i]
 	}
-	bar := a.newBar()
-	profile, err := b.Profile(a.ctx, used, replay.Configs(p), func(done int) { bar.count("profiling", done, len(used)) })
+	bar := c.newBar()
+	profile, err := b.Profile(c.ctx, used, replay.Configs(p), func(done int) { bar.count("profiling", done, len(used)) })
 	bar.done()
 	if err != nil {
 		return err
 	}
 	profile.Model = l.name
-	if f.asJSON {
-		return a.printJSON(profile)
+	if c.asJSON {
+		return c.printJSON(profile)
 	}
-	return a.printQualities(profile, replay.Configs(p))
+	return c.printQualities(profile, replay.Configs(p))
 }
 
-func (a *app) printQualities(p *replay.Profile, configs []policy.Config) error {
-	w := a.newTable()
+func (c *storeProfileCommand) printQualities(p *replay.Profile, configs []policy.Config) error {
+	w := c.newTable()
 	fmt.Fprint(w, "CONTEXT\tTOKENS\tQUESTIONS")
 	for _, c := range configs {
 		fmt.Fprintf(w, "\t%s %g", c.Method, c.Keep)
@@ -111,6 +113,6 @@ func (a *app) printQualities(p *replay.Profile, configs []policy.Config) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	a.notice("quality is %s", p.Metric)
+	c.notice("quality is %s", p.Metric)
 	return nil
 }

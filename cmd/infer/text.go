@@ -18,19 +18,6 @@ const (
 	maxDeviceBytes = 1 << 20 // typed at a terminal
 )
 
-// readText reads a file, or standard input for "-".
-func (a *app) readText(path string) (string, error) {
-	if path == "-" {
-		return readBounded(a.stdin, "standard input")
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", dataErrorf("%v", err)
-	}
-	defer file.Close()
-	return readBounded(file, path)
-}
-
 // readBounded reads all of in, no more than its kind allows, in memory of that size (of a pipe up to 2.3 times of it).
 func readBounded(in io.Reader, name string) (string, error) {
 	limit, kind, size := int64(maxPipeBytes), "a pipe", int64(0)

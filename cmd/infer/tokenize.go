@@ -21,7 +21,9 @@ func init() { register(newTokenize) }
 // maxLineBytes bounds a line of JSON on standard input.
 const maxLineBytes = 64 << 20
 
-type tokenizeFlags struct {
+type tokenizeCommand struct {
+	*app
+
 	load                     loadFlags
 	ids, jsonl, count        bool
 	file                     string
@@ -29,7 +31,7 @@ type tokenizeFlags struct {
 }
 
 func newTokenize(a *app) *cobra.Command {
-	f := &tokenizeFlags{}
+	c := &tokenizeCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "tokenize [TEXT]",
 		Short: "Text to token ids, and back",
@@ -38,55 +40,55 @@ func newTokenize(a *app) *cobra.Command {
 			"bytes that are not UTF-8 travel as \"text_hex\". A case that does not say follows --add-special and --parse-special.",
 		Example: "  infer tokenize 'Hello world'\n  infer tokenize --count -f page.txt\n  echo '[19556, 905]' | infer tokenize --ids\n  infer tokenize --jsonl < cases.jsonl",
 		Args:    cobra.ArbitraryArgs,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.tokenize(f, args) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(args) },
 	}
-	f.load.add(cmd)
+	c.load.add(cmd)
 	p := cmd.Flags()
-	p.BoolVar(&f.ids, "ids", false, "from ids to text")
-	p.BoolVar(&f.count, "count", false, "print how many tokens a text has, not which")
-	p.StringVarP(&f.file, "file", "f", "", "read the text from this file, - for standard input")
-	p.BoolVar(&f.jsonl, "jsonl", false, "one JSON case a line")
-	p.BoolVar(&f.addSpecial, "add-special", true, "add what the model puts around a text (BOS, EOS)")
-	p.BoolVar(&f.parseSpecial, "parse-special", true, "recognise control tokens written in the text")
+	p.BoolVar(&c.ids, "ids", false, "from ids to text")
+	p.BoolVar(&c.count, "count", false, "print how many tokens a text has, not which")
+	p.StringVarP(&c.file, "file", "f", "", "read the text from this file, - for standard input")
+	p.BoolVar(&c.jsonl, "jsonl", false, "one JSON case a line")
+	p.BoolVar(&c.addSpecial, "add-special", true, "add what the model puts around a text (BOS, EOS)")
+	p.BoolVar(&c.parseSpecial, "parse-special", true, "recognise control tokens written in the text")
 	return cmd
 }
 
-func (a *app) tokenize(f *tokenizeFlags, args []string) error {
+func (c *tokenizeCommand) run(args []string) error {
 	if len(args) > 1 {
 		return usageErrorf("tokenize takes one text, got %d: put it in quotes", len(args))
 	}
-	if f.jsonl && len(args) > 0 {
+	if c.jsonl && len(args) > 0 {
 		return usageErrorf("tokenize: --jsonl reads its cases on standard input and takes no text (%q given)", args[0])
 	}
-	if f.ids && f.jsonl {
+	if c.ids && c.jsonl {
 		return usageErrorf("tokenize: --ids and --jsonl exclude each other: a --jsonl case with ids is decoded")
 	}
-	if f.count && (f.ids || f.jsonl) {
+	if c.count && (c.ids || c.jsonl) {
 		return usageErrorf("tokenize: --count is of a text, without --ids and --jsonl")
 	}
-	if f.file != "" && (f.jsonl || len(args) > 0) {
-		return usageErrorf("tokenize: --file %s beside %s", f.file, map[bool]string{true: "--jsonl, which reads standard input", false: "a text"}[f.jsonl])
+	if c.file != "" && (c.jsonl || len(args) > 0) {
+		return usageErrorf("tokenize: --file %s beside %s", c.file, map[bool]string{true: "--jsonl, which reads standard input", false: "a text"}[c.jsonl])
 	}
-	l, err := a.openFile(&f.load)
+	l, err := c.openFile(&c.load)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if err := a.openTokenizer(l, ""); err != nil {
+	if err := c.openTokenizer(l, ""); err != nil {
 		return err
 	}
-	t := tokenizing{l.tok, f, bufio.NewWriter(a.stdout)}
-	if f.jsonl {
-		return t.lines(bufio.NewReader(a.stdin))
+	t := tokenizing{l.tok, c, bufio.NewWriter(c.stdout)}
+	if c.jsonl {
+		return t.lines(bufio.NewReader(c.stdin))
 	}
 	from, text := "the argument", strings.Join(args, "")
 	switch {
-	case f.file != "" && f.file != "-":
-		from = f.file
-		text, err = a.readText(f.file)
+	case c.file != "" && c.file != "-":
+		from = c.file
+		text, err = c.readText(c.file)
 	case len(args) == 0:
 		from = "standard input"
-		text, err = readBounded(a.stdin, from)
+		text, err = readBounded(c.stdin, from)
 	}
 	if err != nil {
 		return err
@@ -100,7 +102,7 @@ func (a *app) tokenize(f *tokenizeFlags, args []string) error {
 // tokenizing is one run of the command.
 type tokenizing struct {
 	tok *tokenizer.Tokenizer
-	f   *tokenizeFlags
+	f   *tokenizeCommand
 	out *bufio.Writer
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // sayUse says on stderr what a generation took, where --verbose asks for it.
-func (a *app) sayUse(l *loaded, f *sampleFlags, res *engine.Result) {
+func (gen *generateCommand) sayUse(l *loaded, f *sampleFlags, res *engine.Result) {
 	if !f.verbose {
 		return
 	}
@@ -27,5 +27,5 @@ func (a *app) sayUse(l *loaded, f *sampleFlags, res *engine.Result) {
 	if f.o.Temperature > 0 {
 		parts = append(parts, fmt.Sprintf("seed %d", f.o.Seed))
 	}
-	fmt.Fprintf(a.stderr, "infer: %s\n", strings.Join(parts, "; "))
+	fmt.Fprintf(gen.stderr, "infer: %s\n", strings.Join(parts, "; "))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"unicode/utf8"
 )
@@ -36,13 +35,4 @@ func visible(text, kept string) string {
 		i += size
 	}
 	return b.String()
-}
-
-// modelText writes what a model says: lines and tabs as they are, nothing that steers a terminal.
-func (a *app) modelText(piece string) error {
-	if a.isTTY(a.stdout) {
-		piece = visible(piece, "\n\t")
-	}
-	_, err := io.WriteString(a.stdout, piece)
-	return err
 }

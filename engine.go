@@ -15,6 +15,7 @@ import (
 	"terrace/hub"
 	"terrace/internal/kvpage"
 	"terrace/internal/memlimit"
+	"terrace/internal/tierspec"
 	"terrace/internal/units"
 	"terrace/model"
 	"terrace/offload"
@@ -124,9 +125,9 @@ func (o *Options) engine() (engine.Options, error) {
 		eo.KVTypeSet = true
 	}
 	for _, text := range o.Tiers {
-		t, err := tier.Parse(text)
+		t, err := tierspec.Parse(text)
 		if err != nil {
-			return eo, fmt.Errorf("terrace: %w", err)
+			return eo, fmt.Errorf("terrace: %w", marked{err, ErrOption})
 		}
 		eo.Tiers = append(eo.Tiers, t)
 	}
@@ -178,7 +179,7 @@ func (o *Options) home() string {
 // measured is what infer profile found: the host's rates, where a drive's work is balanced with the host's, and tiers with what their storage
 // reads (offload.StorageRates.GapBytes); tiers as they are where it was not run.
 func (o *Options) measured(tiers []tier.Tier) (host offload.HostRates, own []tier.Tier, err error) {
-	of := func(kind tier.Kind) bool {
+	of := func(kind tierspec.Kind) bool {
 		return slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == kind })
 	}
 	drive := of(tier.CSD)
@@ -194,7 +195,7 @@ func (o *Options) measured(tiers []tier.Tier) (host offload.HostRates, own []tie
 	}
 	own = slices.Clone(tiers)
 	for i := range own {
-		if rates := p.StorageOf(own[i].Path); rates != nil && own[i].Kind == tier.SSD {
+		if rates := p.StorageOf(own[i].Place); rates != nil && own[i].Kind == tier.SSD && own[i].GapBytes == 0 {
 			own[i].GapBytes = rates.GapBytes()
 		}
 	}

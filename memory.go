@@ -104,7 +104,7 @@ func (f *File) Plan(o Options, memory int64) (Plan, error) {
 func hostBytes(eo engine.Options) int64 {
 	for _, t := range eo.Tiers {
 		if t.Kind == tier.Host {
-			return t.Bytes
+			return t.CapacityBytes
 		}
 	}
 	return 0

@@ -5,6 +5,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/tier"
+	"terrace/internal/tierspec"
 	"terrace/model"
 )
 
@@ -13,11 +14,11 @@ func parseWeights(spec string) (int64, error) {
 	if spec == "" {
 		return 0, nil
 	}
-	t, err := tier.Parse(spec)
+	t, err := tierspec.Parse(spec)
 	if err != nil || t.Kind != tier.Host {
 		return 0, fmt.Errorf("terrace: weights %q: want host=SIZE, the memory that weights may take, such as host=8GiB: %w", spec, ErrOption)
 	}
-	return t.Bytes, nil
+	return t.CapacityBytes, nil
 }
 
 // stream bounds the weights in memory, where the options do. A file's weights are bounded once: engines on it share them.

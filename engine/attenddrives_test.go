@@ -18,7 +18,7 @@ import (
 // testDrives are the tiers of drives that attend.
 func testDrives(drives ...*testDrive) (tiers []tier.Tier) {
 	for _, d := range drives {
-		tiers = append(tiers, tier.Tier{Kind: tier.CSD, Path: d.socket})
+		tiers = append(tiers, tier.Tier{Kind: tier.CSD, Place: d.socket})
 	}
 	return tiers
 }
@@ -136,10 +136,10 @@ func TestDrivesRefuse(t *testing.T) {
 	plain.profile = "plain"
 	d := newTestDrive(t).start()
 	for name, o := range map[string]Options{
-		"two drives that store":     {Tiers: append(testDrives(d, d), tier.Tier{Kind: tier.Host, Bytes: 1 << 20})},
+		"two drives that store":     {Tiers: append(testDrives(d, d), tier.Tier{Kind: tier.Host, CapacityBytes: 1 << 20})},
 		"a drive without an engine": {Policy: "sparf", Tiers: testDrives(plain.start())},
 		"more drives than heads":    {Policy: "sparf", Tiers: testDrives(d, d, d, d, d, d, d, d, d)},
-		"an ssd beside":             {Policy: "sparf", Tiers: append(testDrives(d), tier.Tier{Kind: tier.SSD, Path: t.TempDir(), Bytes: 1 << 20}, tier.Tier{Kind: tier.Host, Bytes: 1 << 20})},
+		"an ssd beside":             {Policy: "sparf", Tiers: append(testDrives(d), tier.Tier{Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 1 << 20}, tier.Tier{Kind: tier.Host, CapacityBytes: 1 << 20})},
 		"only to store":             {Tiers: testDrives(d)},
 	} {
 		if e, err := Open(openFile(t, path), o); err == nil {
@@ -215,7 +215,7 @@ func TestDrivesThatCannotAttend(t *testing.T) {
 	}
 	chunks.EachAttention(func(a *model.Attention) { a.Chunk = 8 })
 	for want, m := range map[string]*model.Model{"scores of sinks": sinks, "without the chunks": chunks, "layers differ": fakes.Mixed(3)} {
-		_, err := Open(m, Options{Threads: 1, Policy: "sparf:mode=dense", Tiers: []tier.Tier{{Kind: tier.CSD, Path: "none"}}})
+		_, err := Open(m, Options{Threads: 1, Policy: "sparf:mode=dense", Tiers: []tier.Tier{{Kind: tier.CSD, Place: "none"}}})
 		if !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

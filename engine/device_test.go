@@ -8,6 +8,7 @@ import (
 	"terrace/engine/fakes"
 	"terrace/engine/tier"
 	"terrace/internal/golden"
+	"terrace/internal/tierspec"
 	"terrace/model"
 	"terrace/model/xla"
 )
@@ -130,8 +131,8 @@ func TestDeviceUploadsTheTokenOnly(t *testing.T) {
 
 // TestDeviceTier opens the device as the top tier: its accounts are reported, and a backend without a device refuses it.
 func TestDeviceTier(t *testing.T) {
-	device, err := tier.Parse("device=1MiB")
-	if err != nil || device.Kind != tier.Device || device.Bytes != 1<<20 {
+	device, err := tierspec.Parse("device=1MiB")
+	if err != nil || device.Kind != tier.Device || device.CapacityBytes != 1<<20 {
 		t.Fatalf("device=1MiB is %+v, %v", device, err)
 	}
 	path := fakes.Small(t)
@@ -239,7 +240,7 @@ func TestDeviceAboveSSD(t *testing.T) {
 	for _, policy := range []string{"", "hillinfer:alpha=0.2,score=int8,guess_from=1"} {
 		want := forced(t, small(t, Options{Exact: true, Policy: policy}), prompt, next)
 		for _, backend := range deviceBackends() {
-			tiers := []tier.Tier{{Kind: tier.Device, Bytes: 1600 << 10}, {Kind: tier.Host, Bytes: 1 << 20}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 8 << 20}}
+			tiers := []tier.Tier{{Kind: tier.Device, CapacityBytes: 1600 << 10}, {Kind: tier.Host, CapacityBytes: 1 << 20}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 8 << 20}}
 			e := small(t, Options{Backend: backend, Exact: true, Policy: policy, ChunkTokens: 128, Tiers: tiers})
 			got := forced(t, e, prompt, next)
 			if d := fakes.Worst(got, want); !(d <= 2e-3) {
@@ -247,8 +248,8 @@ func TestDeviceAboveSSD(t *testing.T) {
 			}
 			use := e.TierUse()
 			for _, tier := range tiers {
-				if n := use.PeakBytes[string(tier.Kind)]; n <= 0 || n > tier.Bytes {
-					t.Errorf("%s, policy %q: %d bytes on tier %s of %d", backend, policy, n, tier.Kind, tier.Bytes)
+				if n := use.PeakBytes[string(tier.Kind)]; n <= 0 || n > tier.CapacityBytes {
+					t.Errorf("%s, policy %q: %d bytes on tier %s of %d", backend, policy, n, tier.Kind, tier.CapacityBytes)
 				}
 			}
 			for _, way := range []string{"host>device", "device>host", "host>ssd", "ssd>host"} {

@@ -79,7 +79,7 @@ func (d *testDrive) start() *testDrive {
 }
 
 func (d *testDrive) tiers(hostBytes int64) []tier.Tier {
-	return []tier.Tier{{Kind: tier.Host, Bytes: hostBytes}, {Kind: tier.CSD, Path: d.socket}}
+	return []tier.Tier{{Kind: tier.Host, CapacityBytes: hostBytes}, {Kind: tier.CSD, Place: d.socket}}
 }
 
 // TestDriveScores: with the drive scoring the cold tokens, what a policy selects is what it selects alone: logits are equal,

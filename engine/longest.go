@@ -39,7 +39,7 @@ func (s *Session) holds(n int) error {
 		return e.kv.Room(e.kv.BytesFor(n) + e.kv.Arriving(min(n, e.o.ChunkTokens)))
 	}
 	for _, t := range e.o.Tiers {
-		if t.Kind == tier.SSD && int64(n)*int64(e.KVBytesPerToken()) > t.Bytes {
+		if t.Kind == tier.SSD && int64(n)*int64(e.KVBytesPerToken()) > t.CapacityBytes {
 			return kvmanager.ErrBudget
 		}
 	}

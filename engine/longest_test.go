@@ -15,10 +15,10 @@ func TestLongestText(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
 		"no limit": {},
-		"host":     {Tiers: []tier.Tier{{Kind: tier.Host, Bytes: 300 << 10}}},
-		"int8":     {Tiers: []tier.Tier{{Kind: tier.Host, Bytes: 300 << 10}}, KVTypeSet: true, KType: kvpage.I8, VType: kvpage.I8},
-		"ssd":      {Tiers: []tier.Tier{{Kind: tier.Host, Bytes: 120 << 10}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 8 << 20}}},
-		"none":     {Tiers: []tier.Tier{{Kind: tier.Host, Bytes: 1 << 10}}},
+		"host":     {Tiers: []tier.Tier{{Kind: tier.Host, CapacityBytes: 300 << 10}}},
+		"int8":     {Tiers: []tier.Tier{{Kind: tier.Host, CapacityBytes: 300 << 10}}, KVTypeSet: true, KType: kvpage.I8, VType: kvpage.I8},
+		"ssd":      {Tiers: []tier.Tier{{Kind: tier.Host, CapacityBytes: 120 << 10}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 8 << 20}}},
+		"none":     {Tiers: []tier.Tier{{Kind: tier.Host, CapacityBytes: 1 << 10}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Threads, o.ChunkTokens, o.Context = 1, 32, 1000

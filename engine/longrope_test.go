@@ -34,7 +34,7 @@ func longRoped(t *testing.T, o Options) (e, long *Engine) {
 		for j := range o.Tiers {
 			each.Tiers = slices.Clone(o.Tiers)
 			if o.Tiers[j].Kind == tier.SSD {
-				each.Tiers[j].Path = t.TempDir()
+				each.Tiers[j].Place = t.TempDir()
 			}
 		}
 		if opened := openOn(t, m, each); at > 0 {
@@ -51,7 +51,7 @@ func longRoped(t *testing.T, o Options) (e, long *Engine) {
 func TestLongRope(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(50, 1), fakes.IDs(30, 2)
-	ssd := []tier.Tier{{Kind: tier.Host, Bytes: 200 << 10}, {Kind: tier.SSD, Bytes: 16 << 20}}
+	ssd := []tier.Tier{{Kind: tier.Host, CapacityBytes: 200 << 10}, {Kind: tier.SSD, CapacityBytes: 16 << 20}}
 	for name, o := range map[string]Options{
 		"plain": {}, "exact": {Exact: true}, "int8": {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true}, "tiers": {Tiers: ssd}, "chunks": {ChunkTokens: 16},
 		"quest": {Policy: "quest:budget=32"}, "h2o": {Policy: "h2o:budget=40"}, "snapkv": {Policy: "snapkv:budget=30,window=8"}, "expected_attention": {Policy: "expected_attention:budget=30"},

@@ -57,7 +57,7 @@ func TestRoomForIndex(t *testing.T) {
 	t.Parallel()
 	prompt := fakes.IDs(1500, 1)
 	read := func(bytes int64) error {
-		o := Options{Threads: 2, ChunkTokens: 32, Context: 2048, Tiers: []tier.Tier{{Kind: tier.Host, Bytes: bytes}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 16 << 20}}}
+		o := Options{Threads: 2, ChunkTokens: 32, Context: 2048, Tiers: []tier.Tier{{Kind: tier.Host, CapacityBytes: bytes}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 16 << 20}}}
 		got := 0
 		err := prefillOf(t, small(t, o), prompt, &got)
 		if err != nil && got > 0 {
@@ -88,7 +88,7 @@ func onSlow(t *testing.T, name string, shape offload.Shape, bytes int64, seed ui
 		defer mu.Unlock()
 		return time.Duration(rng.IntN(2)*rng.IntN(300)) * time.Microsecond
 	}
-	e := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name, Store: store, Tiers: []tier.Tier{{Kind: tier.Host, Bytes: bytes}}})
+	e := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name, Store: store, Tiers: []tier.Tier{{Kind: tier.Host, CapacityBytes: bytes}}})
 	s, err := e.NewSession(e.Policy())
 	if err != nil {
 		return err

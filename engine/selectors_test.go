@@ -6,6 +6,7 @@ import (
 
 	"terrace/engine/fakes"
 	"terrace/engine/tier"
+	"terrace/internal/tierspec"
 )
 
 // TestSelectorsOnEveryTier: what pqcache, topp, retroinfer, kvswap and tailcodes read gives the same logits in host memory, with
@@ -27,13 +28,13 @@ func TestSelectorsOnEveryTier(t *testing.T) {
 			o := Options{Threads: 2, Policy: policy, ChunkTokens: 32, Calibration: fakes.IDs(100, 3)}
 			want := forced(t, small(t, o), prompt, next)
 			drive := newTestDrive(t).start().tiers(0)[1]
-			for _, kind := range []tier.Kind{tier.SSD, tier.CSD} {
+			for _, kind := range []tierspec.Kind{tier.SSD, tier.CSD} {
 				at := func(pages int64) []tier.Tier {
 					low := drive
 					if kind == tier.SSD { // a folder has one engine at a time
-						low = tier.Tier{Kind: kind, Path: t.TempDir(), Bytes: 16 << 20}
+						low = tier.Tier{Kind: kind, Place: t.TempDir(), CapacityBytes: 16 << 20}
 					}
-					return []tier.Tier{{Kind: tier.Host, Bytes: pages * 4096}, low}
+					return []tier.Tier{{Kind: tier.Host, CapacityBytes: pages * 4096}, low}
 				}
 				o.Tiers = at(pages)
 				e := small(t, o)

@@ -41,7 +41,7 @@ func TestBlocksComeAndGoInThePool(t *testing.T) {
 					case "memory":
 						o.Store, o.KVBudgetBytes = below(t, plain), bytes
 					case "ssd":
-						o.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: bytes}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 16 << 20}}
+						o.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: bytes}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 16 << 20}}
 					case "drive":
 						o.Tiers = newTestDrive(t).start().tiers(bytes)
 					}

@@ -131,7 +131,7 @@ func TestSpeculationOnTiers(t *testing.T) {
 	prompt := fakes.IDs(700, 4)
 	o := Options{Threads: 2, Context: 1024, PageTokens: 16}
 	plain := generated(t, small(t, o), Request{IDs: prompt, MaxTokens: 40})
-	o.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: 500 << 10}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 64 << 20}}
+	o.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: 500 << 10}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 64 << 20}}
 	e := small(t, o)
 	all := slices.Concat(prompt, plain.IDs)
 	got := generated(t, e, Request{IDs: prompt, MaxTokens: 40, Speculate: &oracle{ids: all, spoil: 0.3, rng: rand.New(rand.NewPCG(5, 5))}})

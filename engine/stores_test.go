@@ -21,13 +21,13 @@ func TestOnStorage(t *testing.T) {
 	o := Options{Threads: 2, ChunkTokens: 32}
 	want := forced(t, small(t, o), prompt, next)
 	var out bytes.Buffer
-	o.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: 34 * 4096}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 8 << 20}}
+	o.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: 34 * 4096}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 8 << 20}}
 	o.Trace = trace.New(&out, clock.Real().Now)
 	e := small(t, o)
 	if d := fakes.Worst(want, forced(t, e, prompt, next)); d != 0 {
 		t.Errorf("logits differ by %g", d)
 	}
-	if own := e.tiers.store.Stats().HostBytes; own == 0 || e.retrieval.StoreBytes() < own/2 || e.KV().PeakBytes < own || e.KV().PeakBytes > o.Tiers[0].Bytes {
+	if own := e.tiers.store.Stats().HostBytes; own == 0 || e.retrieval.StoreBytes() < own/2 || e.KV().PeakBytes < own || e.KV().PeakBytes > o.Tiers[0].CapacityBytes {
 		t.Errorf("the store keeps %d bytes in host memory, %d are counted; peak %d", own, e.retrieval.StoreBytes(), e.KV().PeakBytes)
 	}
 	moved := e.TierUse().MovedBytes
@@ -54,7 +54,7 @@ func TestTokensFromStorage(t *testing.T) {
 	for _, name := range []string{"hillinfer:alpha=0.2,guess_from=1", "hillinfer:alpha=0.2,score=int4,query=exact", "hillinfer:alpha=0.2,query=prev_step,pools=token"} {
 		o := Options{Threads: 2, ChunkTokens: 32, Policy: name}
 		want := forced(t, small(t, o), prompt, next)
-		o.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: 120 * 4096}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 8 << 20}}
+		o.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: 120 * 4096}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 8 << 20}}
 		e := small(t, o)
 		if !e.tiers.queue.Gathers() {
 			t.Fatal("single tokens cannot be read")
@@ -82,8 +82,8 @@ func TestTokensFromStorage(t *testing.T) {
 		if asked := st.ReadBytes - before.ReadBytes; fetched == 0 || asked != fetched*int64(l.PageBytes()/l.Tokens) {
 			t.Errorf("%s: %d bytes for %d tokens in heads", name, asked, fetched)
 		}
-		if p := e.KV().PeakBytes; p > o.Tiers[0].Bytes {
-			t.Errorf("%s: %d bytes in host memory, %d are allowed", name, p, o.Tiers[0].Bytes)
+		if p := e.KV().PeakBytes; p > o.Tiers[0].CapacityBytes {
+			t.Errorf("%s: %d bytes in host memory, %d are allowed", name, p, o.Tiers[0].CapacityBytes)
 		}
 		s.Close()
 	}

@@ -31,7 +31,7 @@ func (e *Engine) openTiers() error {
 	store, owned := o.Store, false
 	for _, t := range o.Tiers {
 		if t.Kind == tier.Host {
-			o.KVBudgetBytes = t.Bytes
+			o.KVBudgetBytes = t.CapacityBytes
 		}
 	}
 	if sockets := o.sockets(); len(sockets) > 0 && e.policy.AttendsOnDrives() {
@@ -48,7 +48,7 @@ func (e *Engine) openTiers() error {
 		case tier.Host:
 			continue
 		case tier.Device:
-			o.DeviceKVBytes = t.Bytes
+			o.DeviceKVBytes = t.CapacityBytes
 			continue
 		}
 		var err error
@@ -67,7 +67,7 @@ func (e *Engine) openTiers() error {
 func (o *Options) sockets() (list []string) {
 	for _, t := range o.Tiers {
 		if t.Kind == tier.CSD {
-			list = append(list, t.Path)
+			list = append(list, t.Place)
 		}
 	}
 	return list
@@ -150,19 +150,19 @@ func (e *Engine) openStore(t tier.Tier) (offload.Store, error) {
 	switch t.Kind {
 	case tier.SSD:
 		shape, needs := e.shape(), e.policy.Needs()
-		s, err := offload.OpenSSD(shape, offload.SSDOptions{FS: e.o.Machine.Disk, Dir: t.Path, CapacityBytes: t.Bytes, GapBytes: t.GapBytes, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
+		s, err := offload.OpenSSD(shape, offload.SSDOptions{FS: e.o.Machine.Disk, Dir: t.Place, CapacityBytes: t.CapacityBytes, GapBytes: t.GapBytes, NoDirect: t.Buffered, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
 			TokenRows: needs.TokenGranularity && (needs.SharedAcrossHeads || needs.SinglesByHead) && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
 		if err != nil {
-			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Path, err)
+			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Place, err)
 		}
 		return s, nil
 	case tier.CSD:
 		if n := e.shape().GroupTokens; n != retrieval.DriveGroupTokens {
-			return nil, fmt.Errorf("engine: tier csd=unix:%s: pages of %d tokens, a drive takes %d: %w", t.Path, n, retrieval.DriveGroupTokens, ErrOption)
+			return nil, fmt.Errorf("engine: tier csd=unix:%s: pages of %d tokens, a drive takes %d: %w", t.Place, n, retrieval.DriveGroupTokens, ErrOption)
 		}
-		s, err := retrieval.OpenDrive(context.Background(), t.Path, e.shape(), e.policy.Needs(), offload.CSDOptions{Clock: e.o.Machine.Clock, Dial: e.o.Machine.Dial})
+		s, err := retrieval.OpenDrive(context.Background(), t.Place, e.shape(), e.policy.Needs(), offload.CSDOptions{Clock: e.o.Machine.Clock, Dial: e.o.Machine.Dial})
 		if err != nil {
-			return nil, fmt.Errorf("engine: tier csd=unix:%s: %w", t.Path, err)
+			return nil, fmt.Errorf("engine: tier csd=unix:%s: %w", t.Place, err)
 		}
 		return s, nil
 	}

@@ -18,7 +18,7 @@ func TestWindowOnly(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(1500, 1), fakes.IDs(40, 2)
 	for name, o := range map[string]Options{"f16": {}, "int8": {KVTypeSet: true, KType: kvpage.I8, VType: kvpage.I8, KVWindow: 64},
-		"ssd": {Tiers: []tier.Tier{{Kind: tier.Host, Bytes: 600 * 4096}, {Kind: tier.SSD, Path: t.TempDir(), Bytes: 16 << 20}}}} {
+		"ssd": {Tiers: []tier.Tier{{Kind: tier.Host, CapacityBytes: 600 * 4096}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 16 << 20}}}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o.Threads, o.ChunkTokens, o.Context = 2, 100, 2048
@@ -26,7 +26,7 @@ func TestWindowOnly(t *testing.T) {
 			want := forced(t, all, prompt, next)
 			full := all.KV().PeakBytes
 			if len(o.Tiers) > 0 {
-				o.Tiers[1].Path = t.TempDir()
+				o.Tiers[1].Place = t.TempDir()
 			}
 			o.WindowOnly = true
 			e := windowed(t, o)

@@ -19,6 +19,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/prefixcache"
+	"terrace/internal/tierspec"
 	"terrace/kvmanager/contexts"
 )
 
@@ -249,7 +250,7 @@ func metricsOf(t *testing.T, b *bench) string {
 // TestIsolation: what one key or salt has stored is not found under another, and the time to the first token does not tell that it
 // is there; under its own it does, so that the test sees it.
 func TestIsolation(t *testing.T) {
-	spec, err := contexts.ParseSpec("host=256MiB")
+	spec, err := tierspec.Parse("host=256MiB")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -303,7 +303,7 @@ func TestPanicFailsOneRequest(t *testing.T) {
 func panicsIn(t *testing.T, where string) {
 	room := engine.Options{Context: 400}
 	if where == "swap" { // for two texts
-		room.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: 64 * 256}}
+		room.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: 64 * 256}}
 	}
 	b := newBench(t, room, Options{Batch: 4, Queue: 16})
 	steps := 0

@@ -10,6 +10,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/prefixcache"
+	"terrace/internal/tierspec"
 	"terrace/kvmanager/contexts"
 	"terrace/model"
 )
@@ -17,7 +18,7 @@ import (
 // TestStore: a prompt's beginning that was read before is not computed again, within a salt; texts are what they are without a
 // store, and the accounts say what was reused.
 func TestStore(t *testing.T) {
-	spec, err := contexts.ParseSpec("host=16MiB")
+	spec, err := tierspec.Parse("host=16MiB")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestStore(t *testing.T) {
 // TestStoreAnswers: a text that goes on from an answer reads what is new, where answers are kept.
 func TestStoreAnswers(t *testing.T) {
 	for _, answers := range []bool{true, false} {
-		spec, err := contexts.ParseSpec("host=16MiB")
+		spec, err := tierspec.Parse("host=16MiB")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +106,7 @@ func TestStoreAnswers(t *testing.T) {
 // TestStoreTogether: of requests that come at once with the same beginning one reads it, and the others find it; those under another
 // salt, and prompts that share little, wait for nobody. Texts are those of each alone.
 func TestStoreTogether(t *testing.T) {
-	spec, err := contexts.ParseSpec("host=16MiB")
+	spec, err := tierspec.Parse("host=16MiB")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,17 +34,17 @@ func TestTightTier(t *testing.T) {
 				eo.KVTypeSet, eo.KType, eo.VType, bytes, policies = true, kvpage.I8, kvpage.I8, 144, once
 				eo.KVWindowSet, eo.KVWindow = true, 32*rnd.IntN(5)
 			}
-			eo.Tiers = []tier.Tier{{Kind: tier.Host, Bytes: int64(bytes * (200 + rnd.IntN(300)))}}
+			eo.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: int64(bytes * (200 + rnd.IntN(300)))}}
 			if seed%4 == 3 {
-				eo.Tiers[0].Bytes += 128 << 10 // what is on its way
-				eo.Tiers = append(eo.Tiers, tier.Tier{Kind: tier.SSD, Path: t.TempDir(), Bytes: 8 << 20})
+				eo.Tiers[0].CapacityBytes += 128 << 10 // what is on its way
+				eo.Tiers = append(eo.Tiers, tier.Tier{Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 8 << 20})
 			}
 			var paths int
 			b := newBenchEach(t, func() engine.Options {
 				o := eo
 				if len(o.Tiers) > 1 {
 					paths++
-					o.Tiers = []tier.Tier{o.Tiers[0], {Kind: tier.SSD, Path: fmt.Sprint(o.Tiers[1].Path, "/", paths), Bytes: o.Tiers[1].Bytes}}
+					o.Tiers = []tier.Tier{o.Tiers[0], {Kind: tier.SSD, Place: fmt.Sprint(o.Tiers[1].Place, "/", paths), CapacityBytes: o.Tiers[1].CapacityBytes}}
 				}
 				return o
 			}, Options{Batch: 2 + rnd.IntN(7), Queue: 200}, func(*engine.Engine) {})
@@ -89,7 +89,7 @@ func TestTightTier(t *testing.T) {
 			wg.Wait()
 			until(t, "nothing runs or waits", b.stand(0, 0))
 			t.Logf("%d of %d fit alone; %g were swapped out; %d bytes of host, %d tiers, %v, window of %d, chunks of %d, batch of %d",
-				answered, texts, valueOf(b.m.preemptions), eo.Tiers[0].Bytes, len(eo.Tiers), eo.KType, eo.KVWindow, eo.ChunkTokens, b.o.Batch)
+				answered, texts, valueOf(b.m.preemptions), eo.Tiers[0].CapacityBytes, len(eo.Tiers), eo.KType, eo.KVWindow, eo.ChunkTokens, b.o.Batch)
 		})
 	}
 }

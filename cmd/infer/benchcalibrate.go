@@ -146,10 +146,11 @@ func smaller(f *benchCommand, kv kvFlags) (own benchCommand, less kvFlags, made 
 		spec := kv.tiers[i]
 		switch t.Kind {
 		case tier.Host:
-			spec = fmt.Sprintf("host=%d", int64(calibrateShare*float64(t.Bytes)))
+			t.CapacityBytes = int64(calibrateShare * float64(t.CapacityBytes))
+			spec = t.String()
 		case tier.SSD:
-			made = append(made, filepath.Join(t.Path, "calibration"))
-			spec = fmt.Sprintf("ssd=%s,%d", made[0], t.Bytes)
+			t.Place = filepath.Join(t.Place, "calibration")
+			made, spec = append(made, t.Place), t.String()
 		}
 		less.tiers = append(less.tiers, spec)
 	}
@@ -270,9 +271,9 @@ func lowerTier(specs []string) (ssd, socket string, err error) {
 	for _, t := range tiers {
 		switch {
 		case t.Kind == tier.SSD:
-			ssd = t.Path
+			ssd = t.Place
 		case t.Kind == tier.CSD && socket == "":
-			socket = t.Path
+			socket = t.Place
 		case t.Kind != tier.Host:
 			return "", "", usageErrorf("--predict: tier %s: want host=SIZE ssd=DIR,SIZE, or one drive, csd=unix:SOCKET", t.Kind)
 		}

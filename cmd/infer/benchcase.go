@@ -77,7 +77,7 @@ func (bc *benchCommand) openBenchCases(kvs []kvFlags) (cases []*benchCase, err e
 		cases = append(cases, c)
 		for _, t := range c.tiers {
 			if t.Kind == tier.SSD && n > 1 {
-				c.made = append(c.made, t.Path)
+				c.made = append(c.made, t.Place)
 			}
 		}
 		if text != "" {
@@ -97,11 +97,11 @@ func ownFolders(specs []string, i, cases int) (own []string, tiers []tier.Tier, 
 	own = slices.Clone(specs)
 	for j := range tiers {
 		if t := &tiers[j]; t.Kind == tier.SSD && cases > 1 {
-			t.Path = filepath.Join(t.Path, fmt.Sprintf("bench-%d", i+1))
-			if _, err := os.Stat(t.Path); err == nil {
-				return nil, nil, usageErrorf("--case: %s is there already: remove it if it is from a bench that was killed, or name another folder", t.Path)
+			t.Place = filepath.Join(t.Place, fmt.Sprintf("bench-%d", i+1))
+			if _, err := os.Stat(t.Place); err == nil {
+				return nil, nil, usageErrorf("--case: %s is there already: remove it if it is from a bench that was killed, or name another folder", t.Place)
 			}
-			own[j] = fmt.Sprintf("ssd=%s,%d", t.Path, t.Bytes)
+			own[j] = t.String()
 		}
 	}
 	return own, tiers, nil

@@ -341,7 +341,8 @@ func foldersOf(specs []string, tiers []tier.Tier, i, policies int) []string {
 	own := slices.Clone(specs)
 	for j, t := range tiers {
 		if t.Kind == tier.SSD && (policies > 1 || i < 0) {
-			own[j] = fmt.Sprintf("ssd=%s,%d", filepath.Join(t.Path, fmt.Sprintf("eval-%d", i+1)), t.Bytes)
+			t.Place = filepath.Join(t.Place, fmt.Sprintf("eval-%d", i+1))
+			own[j] = t.String()
 		}
 	}
 	return own

@@ -17,6 +17,7 @@ import (
 	"terrace/eval"
 	"terrace/eval/replay"
 	evalrun "terrace/eval/run"
+	"terrace/internal/tierspec"
 	"terrace/kvmanager/contexts"
 	"terrace/policy"
 )
@@ -41,7 +42,7 @@ func (f *contextFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.StringVar(&f.contexts, "contexts", "", "contexts: JSONL file of {id, text, questions}")
 	p.StringArrayVar(&f.placements, "placement", nil, "contexts: how kept contexts are placed (repeats): evicpress:alpha=A,methods=M/M,keeps=K/K, lru, fixed:method=M,keep=K, impress or none")
-	p.StringArrayVar(&f.stores, "store", nil, "keep the KV of prompts for later runs, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats); with --suite contexts a placement has its own below it")
+	p.StringArrayVar(&f.stores, "store", nil, "keep the KV of prompts for later runs, fastest first: "+tierspec.Forms(tierspec.Stored)+", each may end in ,RATE/s (repeats); with --suite contexts a placement has its own below it")
 	p.Float64Var(&f.speed, "speed", 1, "contexts: divides the times of arrival; 0: each request comes when the last is done")
 	p.BoolVar(&f.skipIdle, "skip-idle", false, "contexts: arrivals are not waited for: where nobody is served, the clock goes on to the next (times are those of the work, as without)")
 	p.DurationVar(&f.qpsTTFT, "qps-ttft", 0, "contexts: search the highest rate of arrivals that a placement sustains with a mean TTFT of at most this (250ms), each rate a replay of the trace with --skip-idle; 0: not")

@@ -190,3 +190,22 @@ func TestGenerateModelledTimes(t *testing.T) {
 		}
 	}
 }
+
+// TestTiersAndStores: --tier and --store in one command; a tier that keeps prompts is a store wherever it is named.
+func TestTiersAndStores(t *testing.T) {
+	dir := t.TempDir()
+	text := strings.Repeat("ab c ", 24)
+	for i, store := range []string{"ssd=" + dir + ",64MiB", "ssd=" + dir + ",64MiB,direct=no"} {
+		code, out, errs := inferWith(t, "", "generate", "-m", tinyModel, "-t", "1", "--raw", "--prompt", text, "--max-tokens", "2", "--json",
+			"--tier", "host=8MiB", "--store", store, "--tier", "valkey=127.0.0.1:1,1MiB")
+		var j struct {
+			CachedTokens int `json:"cached_tokens"`
+		}
+		if err := json.Unmarshal([]byte(out), &j); err != nil || code != 0 || (j.CachedTokens > 0) != (i > 0) {
+			t.Errorf("run %d: %d %s %s %v", i, code, out, errs, err)
+		}
+		if !strings.Contains(errs, "valkey=127.0.0.1:1") || strings.Contains(errs, "ssd=") {
+			t.Errorf("run %d: %s", i, errs)
+		}
+	}
+}

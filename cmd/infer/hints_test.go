@@ -40,9 +40,13 @@ func TestDidYouMean(t *testing.T) {
 		"quantize a b --type Q4_KM":    `did you mean "Q4_K"?`,
 		"generate --kv-type in8 x":     `did you mean "int8"?`,
 		"generate --tier sdd=d,1MiB x": `"sdd" is not known, did you mean "ssd"`,
-		"generate --speculate ngrm x":  `did you mean "ngram"?`,
-		"bench -o jsn":                 `did you mean "json"?`,
-		"score --task hotpotq":         `did you mean "hotpotqa"?`,
+		"generate --tier s3=u/b,1MiB,80/s --store device=1MiB x": "give it to --tier",
+		"bench --tier host=1MiB --tier s3=u/b,1MiB":              "give it to a command with --store",
+		"generate --store sdd=d,1MiB x":                          `"sdd" is not known, did you mean "ssd"`,
+		"generate --store ssd=d x":                               "a place and a size, as in ssd=DIR,SIZE",
+		"generate --speculate ngrm x":                            `did you mean "ngram"?`,
+		"bench -o jsn":                                           `did you mean "json"?`,
+		"score --task hotpotq":                                   `did you mean "hotpotqa"?`,
 	} {
 		code, _, errs := inferWith(t, "", strings.Fields(args)...)
 		if code != exitUsage || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 {

@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"terrace/engine"
 	"terrace/engine/tier"
+	"terrace/internal/tierspec"
 	"terrace/internal/units"
 	"terrace/policy"
 )
@@ -33,7 +35,7 @@ func (f *kvFlags) add(cmd *cobra.Command) {
 func (f *kvFlags) policyName() string { return orDefault(f.policy, orDefault(f.own, "full")) }
 
 // tierHelp says how a tier is given.
-const tierHelp = "tier of the KV cache, fastest first: device=SIZE (xla backends), host=SIZE, ssd=DIR,SIZE, csd=unix:SOCKET (repeats; default: host without a cap)"
+var tierHelp = "tier of the KV cache, fastest first: " + tierspec.Forms(tierspec.Running) + " (repeats; device: xla backends; default: host without a cap); valkey and s3 are taken as --store"
 
 // tierList reads tiers as a user gives them: the folders above theirs must be there.
 func tierList(specs []string) ([]tier.Tier, error) {
@@ -45,7 +47,7 @@ func tierList(specs []string) ([]tier.Tier, error) {
 		if t.Kind != tier.SSD {
 			continue
 		}
-		if err := parentThere(t.Path); err != nil {
+		if err := parentThere(t.Place); err != nil {
 			return nil, usageErrorf("--tier %s: %v", specs[i], err)
 		}
 	}
@@ -56,7 +58,7 @@ func tierList(specs []string) ([]tier.Tier, error) {
 func parseTiers(specs []string) ([]tier.Tier, error) {
 	var out []tier.Tier
 	for _, spec := range specs {
-		t, err := tier.Parse(spec)
+		t, err := tierspec.Parse(spec)
 		if err != nil {
 			return nil, usageErrorf("--tier: %v", err)
 		}
@@ -68,19 +70,32 @@ func parseTiers(specs []string) ([]tier.Tier, error) {
 	return out, nil
 }
 
-// checkTiers refuses the --tier flags of a command before it does anything, and notes the folders that it will make.
+// checkTiers refuses the --tier flags of a command before it does anything, and notes the folders that it will make. Those that keep prompts
+// become the command's last --store flags.
 func (a *app) checkTiers(cmd *cobra.Command) error {
-	if cmd.Flags().Lookup("tier") == nil {
+	flag := cmd.Flags().Lookup("tier")
+	if flag == nil {
 		return nil
 	}
 	specs, err := cmd.Flags().GetStringArray("tier")
 	if err != nil {
 		return err
 	}
-	tiers, err := tierList(specs)
+	var own []string
+	for _, text := range specs {
+		if t, err := tierspec.Parse(text); err != nil || t.Of(tierspec.Running) || cmd.Flags().Lookup("store") == nil {
+			own = append(own, text)
+		} else if err := cmd.Flags().Set("store", text); err != nil {
+			return err
+		}
+	}
+	if err := flag.Value.(pflag.SliceValue).Replace(own); err != nil {
+		return err
+	}
+	tiers, err := tierList(own)
 	for _, t := range tiers {
 		if t.Kind == tier.SSD {
-			a.made.mayMake(t.Path, "terrace.lock")
+			a.made.mayMake(t.Place, "terrace.lock")
 		}
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"terrace/internal/tierspec"
 	"terrace/internal/units"
 	"terrace/kvmanager/contexts"
 )
@@ -36,7 +37,7 @@ type careFlags struct {
 
 func (f *careFlags) add(cmd *cobra.Command) *cobra.Command {
 	p := cmd.Flags()
-	p.StringArrayVar(&f.stores, "store", nil, "the store: "+contexts.Forms()+" (repeats)")
+	p.StringArrayVar(&f.stores, "store", nil, "the store: "+tierspec.Forms(tierspec.Stored)+" (repeats)")
 	p.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -48,7 +49,7 @@ func (f *careFlags) open(a *app, readOnly bool) (*contexts.Store, error) {
 		return nil, err
 	}
 	if len(specs) == 0 {
-		return nil, usageErrorf("store: want --store, as %s", contexts.Forms())
+		return nil, usageErrorf("store: want --store, as %s", tierspec.Forms(tierspec.Stored))
 	}
 	o := a.storeOptions()
 	o.ReadOnly = readOnly

@@ -7,6 +7,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/prefixcache"
+	"terrace/internal/tierspec"
 	"terrace/kvmanager/contexts"
 	"terrace/policy"
 )
@@ -29,7 +30,7 @@ func (f *storeFlags) add(cmd *cobra.Command) {
 
 // addStores adds --store with the stores that hold where none is given.
 func (f *storeFlags) addStores(cmd *cobra.Command, unless ...string) {
-	cmd.Flags().StringArrayVar(&f.stores, "store", unless, "keep the KV of prompts for later runs, fastest first: "+contexts.Forms()+", each may end in ,RATE/s (repeats)")
+	cmd.Flags().StringArrayVar(&f.stores, "store", unless, "keep the KV of prompts for later runs, fastest first: "+tierspec.Forms(tierspec.Stored)+", each may end in ,RATE/s (repeats)")
 	cmd.Flags().StringVar(&f.fetch, "store-fetch", "deadline", "how long a store is waited for before the rest is computed: best-effort, deadline (2s and 1s more for each 1k tokens) or wait")
 	cmd.Flags().StringVar(&f.write, "store-write", "through", "what goes to the stores after the first: through (all), on-hit (what was used) or back (what gives way on the one before, and the rest at the end)")
 }
@@ -59,7 +60,7 @@ func (f *storeFlags) hostBytes() (bytes int64) {
 func parseStores(texts []string) ([]contexts.Spec, error) {
 	var specs []contexts.Spec
 	for _, text := range texts {
-		s, err := contexts.ParseSpec(text)
+		s, err := tierspec.Parse(text)
 		if err != nil {
 			return nil, usageErrorf("--store: %v", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"terrace/engine"
 	"terrace/engine/tier"
 	"terrace/internal/memlimit"
+	"terrace/internal/tierspec"
 	"terrace/internal/units"
 )
 
@@ -30,7 +31,7 @@ func (f *loadFlags) checkWeights() error {
 	if f.weights == "" {
 		return nil
 	}
-	if t, err := tier.Parse(f.weights); err != nil || t.Kind != tier.Host {
+	if t, err := tierspec.Parse(f.weights); err != nil || t.Kind != tier.Host {
 		return usageErrorf("--weights %s: want host=SIZE, the memory that weights may take, such as host=8GiB", f.weights)
 	}
 	return nil

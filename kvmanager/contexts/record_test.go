@@ -259,22 +259,3 @@ func TestRanks(t *testing.T) {
 		}
 	}
 }
-
-func TestParseSpec(t *testing.T) {
-	for text, want := range map[string]Spec{
-		"host=1GiB":                            {"host", "", 1 << 30, 0},
-		"ssd=/a,b,2MiB":                        {"ssd", "/a,b", 2 << 20, 0},
-		"ssd=/a,2MiB,80MiB/s":                  {"ssd", "/a", 2 << 20, 80 << 20},
-		"valkey=127.0.0.1:6379,1GiB":           {"valkey", "127.0.0.1:6379", 1 << 30, 0},
-		"s3=http://127.0.0.1:9000/bucket,1KiB": {"s3", "http://127.0.0.1:9000/bucket", 1 << 10, 0},
-	} {
-		if got, err := ParseSpec(text); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "ssd", "floppy=/x,1GiB", "ssd=/x", "ssd=,1GiB", "ssd=/x,-1", "ssd=/x,lots", "ssd=/x,0", "host=", "host=/x,1GiB", "ssd=/x,1GiB,fast/s", "ssd=/x,1GiB,0/s"} {
-		if got, err := ParseSpec(text); !errors.Is(err, ErrSpec) {
-			t.Errorf("%q: %+v, %v", text, got, err)
-		}
-	}
-}

@@ -73,8 +73,9 @@ func (p place) off() int64 { return int64(p.slot) * p.seg.slot }
 func (p place) state() *slotState { return &p.seg.taken[p.slot] }
 
 // openSSD opens a folder, made where it is not there. notice is one line about what the file system could not give.
-func openSSD(fsys vfs.FS, dir string, capBytes int64, readOnly bool) (s *ssd, notice string, err error) {
-	s = &ssd{fs: fsys, dir: dir, cap: capBytes, direct: true, wait: lockWait, segs: map[int]*segment{}, index: map[Key]place{}}
+func openSSD(fsys vfs.FS, spec Spec, readOnly bool) (s *ssd, notice string, err error) {
+	dir := spec.Place
+	s = &ssd{fs: fsys, dir: dir, cap: spec.CapacityBytes, direct: !spec.Buffered, wait: lockWait, segs: map[int]*segment{}, index: map[Key]place{}}
 	if readOnly {
 		s.readOnly = ErrReadOnly
 	} else if err := fsys.MkdirAll(dir); err != nil {
@@ -86,7 +87,7 @@ func openSSD(fsys vfs.FS, dir string, capBytes int64, readOnly bool) (s *ssd, no
 	if err := s.scan(); err != nil {
 		return nil, "", errors.Join(err, s.close())
 	}
-	if !s.direct {
+	if !s.direct && !spec.Buffered {
 		notice = "no direct I/O in this file system: records pass the page cache"
 	}
 	if s.foreign > 0 {

@@ -12,13 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"terrace/internal/tierspec"
 	"terrace/internal/vfs"
 )
 
 // folder opens an ssd tier.
 func folder(t testing.TB, fs vfs.FS, capacity int64) *ssd {
 	t.Helper()
-	s, _, err := openSSD(fs, "d", capacity, false)
+	s, _, err := openSSD(fs, Spec{Kind: tierspec.SSD, Place: "d", CapacityBytes: capacity}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestSSDFaults(t *testing.T) {
 		fs := &vfs.Faulty{FS: m, Faults: faults}
 		var chains [][]*Record
 		var acked []*Record
-		if s, _, err := openSSD(fs, "d", 400<<10, false); err == nil {
+		if s, _, err := openSSD(fs, Spec{Kind: tierspec.SSD, Place: "d", CapacityBytes: 400 << 10}, false); err == nil {
 			for text := range 4 {
 				chain := chainOf(t, text, 1+rng.IntN(3), 9000)
 				chains = append(chains, chain)
@@ -245,7 +246,7 @@ func TestSSDDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, notice, err := openSSD(fs, "d", 1<<20, false)
+	s, notice, err := openSSD(fs, Spec{Kind: tierspec.SSD, Place: "d", CapacityBytes: 1 << 20}, false)
 	if err != nil || !strings.Contains(notice, "another version") {
 		t.Fatal(notice, err)
 	}

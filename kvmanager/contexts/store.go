@@ -11,6 +11,7 @@ import (
 
 	"terrace/internal/clock"
 	"terrace/internal/guard"
+	"terrace/internal/tierspec"
 	"terrace/internal/vfs"
 )
 
@@ -97,10 +98,7 @@ func Open(ctx context.Context, specs []Spec, o Options) (*Store, error) {
 	s := &Store{o: o}
 	var errs []error
 	for _, spec := range specs {
-		m := &member{kind: spec.Kind, name: spec.Kind, spec: spec, said: map[string]bool{}}
-		if spec.Place != "" {
-			m.name += "=" + spec.Place
-		}
+		m := &member{kind: string(spec.Kind), name: spec.Name(), spec: spec, said: map[string]bool{}}
 		if spec.RateBytes > 0 {
 			m.slow = &throttle{clock: o.Clock, rate: spec.RateBytes}
 		}
@@ -123,24 +121,24 @@ func Open(ctx context.Context, specs []Spec, o Options) (*Store, error) {
 
 func (s *Store) openTier(ctx context.Context, spec Spec) (tier, string, error) {
 	switch spec.Kind {
-	case "host":
+	case tierspec.Host:
 		h := newHost(spec.CapacityBytes)
 		h.fixed = s.o.Write == WritePlaced
 		return h, "", nil
-	case "ssd":
-		t, notice, err := openSSD(s.o.FS, spec.Place, spec.CapacityBytes, s.o.ReadOnly)
+	case tierspec.SSD:
+		t, notice, err := openSSD(s.o.FS, spec, s.o.ReadOnly)
 		if err != nil {
 			return nil, "", err
 		}
 		t.fixed = s.o.Write == WritePlaced
 		return t, notice, nil
-	case "valkey":
+	case tierspec.Valkey:
 		b, err := openValkey(spec.Place, s.o.User, s.o.Password)
 		if err != nil {
 			return nil, "", err
 		}
 		return newBlobs(b, spec.CapacityBytes, s.o.Write == WritePlaced), "", nil
-	case "s3":
+	case tierspec.S3:
 		b, err := openS3(ctx, spec.Place, s.o.AccessKey, s.o.SecretKey, s.o.Region)
 		if err != nil {
 			return nil, "", err

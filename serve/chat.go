@@ -15,7 +15,7 @@ import (
 
 func init() {
 	addRoutes(func(s *Server) []route {
-		return []route{{method: http.MethodPost, path: "/v1/chat/completions", serve: s.chatCompletions}}
+		return []route{{method: http.MethodPost, path: "/v1/chat/completions", serve: openAI{s}.chatCompletions}}
 	})
 }
 
@@ -158,7 +158,7 @@ type chatTop struct {
 }
 
 // chatCompletions answers POST /v1/chat/completions.
-func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
+func (s openAI) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	received := time.Now()
 	var in chatRequest
 	if err := decodeHinted(w, r, &in, &in.hintFields, chatHints, samplerHints, thoughtHints, accountHints); err != nil {
@@ -172,10 +172,10 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if in.Seed == nil {
 		in.Seed = in.RandomSeed
 	}
-	if err := first(in.apply(s, req), in.constrain(r.Context(), s, req)); err != nil {
+	if err := first(in.apply(s.Server, req), in.constrain(r.Context(), s.Server, req)); err != nil {
 		return err
 	}
-	tools, err := in.use(r.Context(), s)
+	tools, err := in.use(r.Context(), s.Server)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := tools.constrain(r.Context(), s, req, talk.tail); err != nil {
+	if err := tools.constrain(r.Context(), s.Server, req, talk.tail); err != nil {
 		return err
 	}
 	if err := s.ask(req, talk, ids); err != nil {

@@ -14,7 +14,7 @@ import (
 
 func init() {
 	addRoutes(func(s *Server) []route {
-		return []route{{method: http.MethodPost, path: "/v1/completions", serve: s.completions}}
+		return []route{{method: http.MethodPost, path: "/v1/completions", serve: openAI{s}.completions}}
 	})
 }
 
@@ -58,7 +58,7 @@ type completionLogprobs struct {
 }
 
 // completions answers POST /v1/completions.
-func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
+func (s openAI) completions(w http.ResponseWriter, r *http.Request) error {
 	received := time.Now()
 	var in completionRequest
 	if err := decodeHinted(w, r, &in, &in.hintFields, completionHints, samplerHints, accountHints); err != nil {
@@ -69,10 +69,10 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req := &Request{MaxTokens: defaultCompletionTokens, received: received}
-	if err := first(in.apply(s, req), in.constrain(r.Context(), s, req)); err != nil {
+	if err := first(in.apply(s.Server, req), in.constrain(r.Context(), s.Server, req)); err != nil {
 		return err
 	}
-	if err := in.prompt(r.Context(), s, req); err != nil {
+	if err := in.prompt(r.Context(), s.Server, req); err != nil {
 		return err
 	}
 	reply, err := s.begin(w, r, req)
@@ -81,7 +81,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer reply.Close()
 	out := completionWriter{in: &in, req: req, reply: reply, base: completion{ID: "cmpl-" + newID(), Object: "text_completion", Created: time.Now().Unix(), Model: name}, offset: make([]int, req.choices())}
-	s.beginOffsets(&out)
+	out.beginOffsets(s.o.Tokenizer)
 	if req.StreamText {
 		return out.stream(&stream{w: w, r: r})
 	}
@@ -231,7 +231,7 @@ func tokenIDs(tokens []Token) []int {
 }
 
 // beginOffsets has text_offset count from the beginning of the prompt, as with echo.
-func (s *Server) beginOffsets(o *completionWriter) {
+func (o *completionWriter) beginOffsets(tok *tokenizer.Tokenizer) {
 	if o.req.Logprobs < 0 || o.req.Echo {
 		return
 	}
@@ -242,7 +242,7 @@ func (s *Server) beginOffsets(o *completionWriter) {
 			o.offset[choice] = utf8.RuneCountInString(texts[i])
 			continue
 		}
-		d := s.o.Tokenizer.NewStartDetokenizer()
+		d := tok.NewStartDetokenizer()
 		for _, id := range o.req.Prompts[i] {
 			o.offset[choice] += utf8.RuneCountInString(d.Push(id))
 		}

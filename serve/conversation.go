@@ -162,15 +162,15 @@ func boolJSON(b bool) string {
 // render writes the conversation by the model's template. What others than the assistant have written is plain text, whatever
 // control tokens it names: mark says where (Options.SpecialInContent). One that is too long for the context whatever the
 // template makes of it is refused before.
-func (s *Server) render(ctx context.Context, c *conversation) (text string, mark tokenizer.Mark, err error) {
-	if !s.o.Tokenizer.HasTemplate() {
+func (w *promptWriter) render(ctx context.Context, c *conversation) (text string, mark tokenizer.Mark, err error) {
+	if !w.tok.HasTemplate() {
 		return "", "", badRequest("the model has no chat template; /v1/completions continues text")
 	}
-	if err := s.fits(c); err != nil {
+	if err := w.fits(c); err != nil {
 		return "", "", err
 	}
-	err = s.busy(ctx, func() (err error) {
-		text, mark, err = s.renderTools(c)
+	err = w.busy(ctx, func() (err error) {
+		text, mark, err = w.renderTools(c)
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
@@ -180,37 +180,37 @@ func (s *Server) render(ctx context.Context, c *conversation) (text string, mark
 }
 
 // turnsFit refuses more turns than a prompt has tokens.
-func (s *Server) turnsFit(n int) error {
-	if window := s.o.Engine.Options().Context; n > window {
+func (w *promptWriter) turnsFit(n int) error {
+	if window := w.window; n > window {
 		return badField("messages", "%d messages, more than the %d tokens of this server's context", n, window)
 	}
 	return nil
 }
 
 // fits refuses what is longer than any prompt.
-func (s *Server) fits(c *conversation) error {
-	window, least := s.o.Engine.Options().Context, 0
-	if err := s.turnsFit(len(c.turns)); err != nil {
+func (w *promptWriter) fits(c *conversation) error {
+	window, least := w.window, 0
+	if err := w.turnsFit(len(c.turns)); err != nil {
 		return err
 	}
 	for _, m := range c.turns {
-		if least += s.o.Tokenizer.AtLeast(m.text("content")); least > countedContexts*window { // a template may cut some
-			return s.tooLong(countedContexts * window)
+		if least += w.tok.AtLeast(m.text("content")); least > countedContexts*window { // a template may cut some
+			return w.tooLong(countedContexts * window)
 		}
 	}
 	return nil
 }
 
 // renderTools has the template show tools and calls, or shows them in a form of this server's own where it knows neither.
-func (s *Server) renderTools(c *conversation) (string, tokenizer.Mark, error) {
+func (w *promptWriter) renderTools(c *conversation) (string, tokenizer.Mark, error) {
 	for _, m := range c.turns {
-		if m.text("role") == "developer" && !strings.Contains(s.o.Tokenizer.Template(), "developer") {
+		if m.text("role") == "developer" && !strings.Contains(w.tok.Template(), "developer") {
 			m.set("role", `"system"`)
 		}
 	}
 	f := c.tools.format
 	if f.native {
-		return s.renderTurns(c)
+		return w.renderTurns(c)
 	}
 	for _, m := range c.turns {
 		m.callsAsText(f)
@@ -218,22 +218,22 @@ func (s *Server) renderTools(c *conversation) (string, tokenizer.Mark, error) {
 	if c.tools.active() {
 		plain := c.turns
 		c.turns = c.tools.inSystem(plain)
-		if _, _, err := s.renderTurns(c); err != nil {
+		if _, _, err := w.renderTurns(c); err != nil {
 			c.turns = c.tools.inUser(plain)
 		}
 	}
-	if s.losesResults(c) {
+	if w.losesResults(c) {
 		for _, m := range c.turns {
 			if m.text("role") == "tool" {
 				m.set("role", `"user"`)
 			}
 		}
 	}
-	return s.renderTurns(c)
+	return w.renderTurns(c)
 }
 
 // losesResults says that the template leaves out what tools answer, since it does not know their role.
-func (s *Server) losesResults(c *conversation) bool {
+func (w *promptWriter) losesResults(c *conversation) bool {
 	const mark = "\uFDD1"
 	probe := *c
 	probe.turns = slices.Clone(c.turns)
@@ -244,7 +244,7 @@ func (s *Server) losesResults(c *conversation) bool {
 			probe.turns[i] = newTurn("tool", mark)
 		}
 	}
-	text, _, err := s.renderTurns(&probe)
+	text, _, err := w.renderTurns(&probe)
 	return err == nil && strings.Count(text, mark) < results
 }
 
@@ -258,7 +258,7 @@ const (
 )
 
 // renderTurns renders the first form that the template can be given.
-func (s *Server) renderTurns(c *conversation) (text string, mark tokenizer.Mark, err error) {
+func (w *promptWriter) renderTurns(c *conversation) (text string, mark tokenizer.Mark, err error) {
 	in := tokenizer.Conversation{Variables: c.fields.variables(), ContinueFinal: is(c.fields.ContinueFinal)}
 	in.AddGenerationPrompt = c.fields.AddGenerate == nil && !in.ContinueFinal || is(c.fields.AddGenerate)
 	calls := slices.ContainsFunc(c.turns, func(m *chatTurn) bool { return len(m.calls) > 0 })
@@ -272,10 +272,10 @@ func (s *Server) renderTurns(c *conversation) (text string, mark tokenizer.Mark,
 		if shown {
 			in.Tools = c.tools.list(v&wholeTools != 0)
 		}
-		if s.o.SpecialInContent {
-			text, err = s.o.Tokenizer.Render(&in)
+		if w.special {
+			text, err = w.tok.Render(&in)
 		} else {
-			text, mark, err = s.o.Tokenizer.RenderMarked(&in)
+			text, mark, err = w.tok.RenderMarked(&in)
 		}
 		if err == nil || raised(err) || errors.Is(err, jinja.ErrLimit) {
 			return text, mark, err
@@ -336,8 +336,8 @@ func (c *toolCall) json(text bool) string {
 }
 
 // encodeChat renders a conversation and tokenises it.
-func (s *Server) encodeChat(ctx context.Context, c *conversation) ([]int, error) {
-	text, mark, err := s.render(ctx, c)
+func (w *promptWriter) encodeChat(ctx context.Context, c *conversation) ([]int, error) {
+	text, mark, err := w.render(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -345,7 +345,7 @@ func (s *Server) encodeChat(ctx context.Context, c *conversation) ([]int, error)
 	if mark != "" {
 		c.tail = strings.ReplaceAll(c.tail, string(mark), "")
 	}
-	return s.encodePrompt(ctx, "messages", text, tokenizer.EncodeOptions{ParseSpecial: true, Mark: mark})
+	return w.encodePrompt(ctx, "messages", text, tokenizer.EncodeOptions{ParseSpecial: true, Mark: mark})
 }
 
 // tailOf is as much of a prompt's end as says whether it has begun a thought.

@@ -18,7 +18,7 @@ func templated(t *testing.T, template string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Server{o: Options{Tokenizer: tok}}
+	return &Server{o: Options{Tokenizer: tok}, promptWriter: &promptWriter{tok: tok}}
 }
 
 // rendered is what a chat request becomes.

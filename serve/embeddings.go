@@ -15,7 +15,7 @@ import (
 
 func init() {
 	addRoutes(func(s *Server) []route {
-		return []route{{method: http.MethodPost, path: "/v1/embeddings", serve: s.embeddings}}
+		return []route{{method: http.MethodPost, path: "/v1/embeddings", serve: openAI{s}.embeddings}}
 	})
 }
 
@@ -57,7 +57,7 @@ type embeddingUsage struct {
 }
 
 // embeddings answers POST /v1/embeddings, in OpenAI's shape.
-func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
+func (s openAI) embeddings(w http.ResponseWriter, r *http.Request) error {
 	var in embeddingRequest
 	if err := decode(w, r, &in); err != nil {
 		return err

@@ -68,6 +68,7 @@ func NewFleet(o FleetOptions) (*Fleet, error) {
 	}
 	f := &Fleet{bytes: o.Bytes, changed: make(chan struct{})}
 	f.front = &Server{o: o.Front, m: newMetrics(), started: time.Now()}
+	f.front.gateway = gateway{&f.front.o, f.front.m}
 	seen := map[string]bool{}
 	for _, m := range o.Members {
 		if m.Bytes > o.Bytes {
@@ -108,10 +109,10 @@ func (f *Fleet) newHandler() http.Handler {
 		{method: http.MethodGet, path: "/api/version", open: true, serve: version},
 	} {
 		r.label, r.fail = cmp.Or(r.label, r.path), orFail(r.fail, writeOpenAIError)
-		mux.Handle(r.method+" "+r.path, f.front.answer(r))
+		mux.Handle(r.method+" "+r.path, f.front.gateway.answer(r))
 	}
 	mux.Handle("/", http.HandlerFunc(f.forward))
-	return f.front.guard(mux)
+	return f.front.gateway.guard(mux)
 }
 
 func orFail(fail, or func(http.ResponseWriter, *Error)) func(http.ResponseWriter, *Error) {
@@ -133,7 +134,7 @@ func (f *Fleet) forward(w http.ResponseWriter, r *http.Request) {
 			fail = writeAnthropicError
 		}
 		refused := route{label: "other", open: true, fail: fail, serve: func(http.ResponseWriter, *http.Request) error { return err }}
-		f.front.answer(refused).ServeHTTP(w, r)
+		f.front.gateway.answer(refused).ServeHTTP(w, r)
 		return
 	}
 	defer f.release(m)

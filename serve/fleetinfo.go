@@ -43,11 +43,11 @@ func (f *Fleet) models(w http.ResponseWriter, _ *http.Request) error {
 	list := []modelJSON{}
 	for _, m := range f.members {
 		for _, n := range m.Names {
-			list = append(list, f.front.listed(n, metaOf(m.Model)))
+			list = append(list, listing{f.front}.listed(n, metaOf(m.Model)))
 		}
 	}
 	if f.front.o.Encoders != nil {
-		list = append(list, f.front.describeEncoder())
+		list = append(list, listing{f.front}.describeEncoder())
 	}
 	return writeModels(w, list)
 }
@@ -56,13 +56,13 @@ func (f *Fleet) models(w http.ResponseWriter, _ *http.Request) error {
 func (f *Fleet) model(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if e := f.front.o.Encoders; e != nil && id == e.Name {
-		return writeJSON(w, http.StatusOK, f.front.describeEncoder())
+		return writeJSON(w, http.StatusOK, listing{f.front}.describeEncoder())
 	}
 	m, err := f.named(id)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, f.front.listed(id, metaOf(m.Model)))
+	return writeJSON(w, http.StatusOK, listing{f.front}.listed(id, metaOf(m.Model)))
 }
 
 // tags answers GET /api/tags.
@@ -70,10 +70,10 @@ func (f *Fleet) tags(w http.ResponseWriter, _ *http.Request) error {
 	list := []ollamaModel{}
 	for _, m := range f.members {
 		for _, n := range m.Names {
-			list = append(list, f.front.ollamaListed(n, m.Model))
+			list = append(list, ollama{f.front}.entry(n, m.Model))
 		}
 	}
-	return writeJSON(w, http.StatusOK, ollamaList{append(list, f.front.ollamaEncoders()...)})
+	return writeJSON(w, http.StatusOK, ollamaList{append(list, ollama{f.front}.encoders()...)})
 }
 
 // running answers GET /api/ps: the members that are loaded.
@@ -82,7 +82,7 @@ func (f *Fleet) running(w http.ResponseWriter, _ *http.Request) error {
 	defer done()
 	list := []ollamaModel{}
 	for _, m := range members {
-		x := f.front.ollamaListed(m.Names[0], m.Model)
+		x := ollama{f.front}.entry(m.Names[0], m.Model)
 		x.runs(m.server.o.Engine.Options().Context)
 		list = append(list, x)
 	}

@@ -89,18 +89,24 @@ func (x *exchange) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
+// gateway is what every request comes through: keys, hosts, origins and limits before it is served, accounts and the log behind.
+type gateway struct {
+	o *Options
+	m *metrics
+}
+
 // answer is a route's handler: key, limits, accounts, log, and a panic is this request's own.
-func (s *Server) answer(rt route) http.Handler {
+func (g *gateway) answer(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		x := &exchange{ResponseWriter: w, id: requestID(r)}
 		x.Header().Set("X-Request-Id", x.id)
 		x.Header().Set("Request-Id", x.id) // as Anthropic's clients read it
 		x.Header().Set("X-Content-Type-Options", "nosniff")
-		err := s.admit(rt, x, r)
+		err := g.admit(rt, x, r)
 		if err == nil {
 			r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
-			err = s.guarded(rt, x, r)
+			err = g.guarded(rt, x, r)
 		}
 		code := x.status
 		switch {
@@ -114,7 +120,7 @@ func (s *Server) answer(rt route) http.Handler {
 		case err != nil && x.status == 0:
 			e := asError(err)
 			if code = e.Status; e == errInternal {
-				s.o.Log.Error("a request failed", slog.String("id", x.id), slog.String("error", oneLine(err)))
+				g.o.Log.Error("a request failed", slog.String("id", x.id), slog.String("error", oneLine(err)))
 			}
 			if e.RetryAfter > 0 {
 				x.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
@@ -127,15 +133,15 @@ func (s *Server) answer(rt route) http.Handler {
 		if r.ContentLength != 0 { // net/http reads on what is left of a body, which may come a byte at a time
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTimeout))
 		}
-		s.account(rt, x, r, code, time.Since(began))
+		g.account(rt, x, r, code, time.Since(began))
 	})
 }
 
 // guarded serves a route; a panic is an error of the request.
-func (s *Server) guarded(rt route, x *exchange, r *http.Request) (err error) {
+func (g *gateway) guarded(rt route, x *exchange, r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.o.Log.Error("a handler failed by a bug", slog.String("id", x.id), slog.Any("value", p), slog.String("stack", string(debug.Stack())))
+			g.o.Log.Error("a handler failed by a bug", slog.String("id", x.id), slog.Any("value", p), slog.String("stack", string(debug.Stack())))
 			err = errInternal
 		}
 	}()
@@ -143,9 +149,9 @@ func (s *Server) guarded(rt route, x *exchange, r *http.Request) (err error) {
 }
 
 // account counts and logs an exchange.
-func (s *Server) account(rt route, x *exchange, r *http.Request, code int, took time.Duration) {
+func (g *gateway) account(rt route, x *exchange, r *http.Request, code int, took time.Duration) {
 	if !rt.uncounted {
-		s.m.requests.With(prometheus.Labels{"route": rt.label, "code": strconv.Itoa(code)}).Inc()
+		g.m.requests.With(prometheus.Labels{"route": rt.label, "code": strconv.Itoa(code)}).Inc()
 	}
 	attrs := []slog.Attr{slog.String("id", x.id), slog.String("method", r.Method), slog.String("route", rt.label), slog.Int("status", code),
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int64("bytes", x.bytes)}
@@ -153,19 +159,19 @@ func (s *Server) account(rt route, x *exchange, r *http.Request, code int, took 
 		u, t := x.reply.Usage(), x.reply.Timings()
 		attrs = append(attrs, slog.Int("prompt_tokens", u.Prompt), slog.Int("cached_tokens", u.Cached), slog.Int("generated_tokens", u.Generated),
 			slog.Float64("queue_ms", ms(t.Queue)), slog.Float64("prompt_ms", ms(t.Prompt)))
-		s.m.duration.Observe(took.Seconds())
-		s.m.prompt.Observe(float64(u.Prompt))
-		s.m.answer.Observe(float64(u.Generated))
+		g.m.duration.Observe(took.Seconds())
+		g.m.prompt.Observe(float64(u.Prompt))
+		g.m.answer.Observe(float64(u.Generated))
 	}
 	if len(x.ignored) > 0 {
 		attrs = append(attrs, slog.String("ignored", strings.Join(x.ignored, ", ")))
 	}
-	s.writeTrace(x, code, took)
+	g.writeTrace(x, code, took)
 	level := slog.LevelInfo
 	if rt.uncounted {
 		level = slog.LevelDebug
 	}
-	s.o.Log.LogAttrs(r.Context(), level, "request", attrs...)
+	g.o.Log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -190,11 +196,11 @@ func newID() string {
 }
 
 // admit checks the key, and what the headers say of the body.
-func (s *Server) admit(rt route, x *exchange, r *http.Request) error {
-	if len(s.o.Keys) > 0 && !rt.open && !(rt.scraped && s.o.OpenMetrics) {
-		keys := s.o.Keys
+func (g *gateway) admit(rt route, x *exchange, r *http.Request) error {
+	if len(g.o.Keys) > 0 && !rt.open && !(rt.scraped && g.o.OpenMetrics) {
+		keys := g.o.Keys
 		if rt.scraped {
-			keys = append(slices.Clip(keys), s.o.MetricsKeys...)
+			keys = append(slices.Clip(keys), g.o.MetricsKeys...)
 		}
 		if x.key = keyGiven(r, keys); x.key == "" {
 			return errKey
@@ -230,11 +236,11 @@ func keyGiven(r *http.Request, keys []string) string {
 
 // guardHost refuses names that are none of this machine's loopback: a page of somebody else's must not reach the server by a
 // name that it lets point here.
-func (s *Server) guardHost(next http.Handler) http.Handler {
-	if s.o.AnyHost {
+func (g *gateway) guardHost(next http.Handler) http.Handler {
+	if g.o.AnyHost {
 		return next
 	}
-	refuse := s.answer(route{label: "other", open: true, fail: writeOpenAIError, serve: func(http.ResponseWriter, *http.Request) error { return errHost }})
+	refuse := g.answer(route{label: "other", open: true, fail: writeOpenAIError, serve: func(http.ResponseWriter, *http.Request) error { return errHost }})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !loopback(r.Host) {
 			refuse.ServeHTTP(w, r)

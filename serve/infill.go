@@ -31,7 +31,7 @@ func noFIM(field string) *Error {
 }
 
 // infill answers POST /infill.
-func (s *Server) infill(w http.ResponseWriter, r *http.Request) error {
+func (s llamaCPP) infill(w http.ResponseWriter, r *http.Request) error {
 	var in infillRequest
 	received := time.Now()
 	if err := decodeHinted(w, r, &in, &in.hintFields, llamaHints, samplerHints, thoughtHints, accountHints); err != nil {

@@ -13,9 +13,9 @@ func init() {
 		return []route{
 			{method: http.MethodGet, path: "/health", open: true, uncounted: true, serve: s.health},
 			{method: http.MethodGet, path: "/metrics", scraped: true, uncounted: true, serve: func(w http.ResponseWriter, r *http.Request) error { s.m.handler().ServeHTTP(w, r); return nil }},
-			{method: http.MethodGet, path: "/v1/models", serve: s.models},
-			{method: http.MethodGet, path: "/v1/models/{id...}", label: "/v1/models/{id}", serve: s.model},
-			{method: http.MethodGet, path: "/props", serve: s.props},
+			{method: http.MethodGet, path: "/v1/models", serve: listing{s}.models},
+			{method: http.MethodGet, path: "/v1/models/{id...}", label: "/v1/models/{id}", serve: listing{s}.model},
+			{method: http.MethodGet, path: "/props", serve: llamaCPP{s}.props},
 		}
 	})
 }
@@ -49,22 +49,22 @@ type modelMeta struct {
 	Embed   int `json:"n_embd"`
 }
 
-func (s *Server) describe(name string) modelJSON { return s.listed(name, metaOf(s.o.Engine.Model())) }
+func (s listing) describe(name string) modelJSON { return s.listed(name, metaOf(s.o.Engine.Model())) }
 
 func metaOf(m *model.Model) modelMeta { return modelMeta{m.Vocab, m.Context, m.Hidden} }
 
-func (s *Server) describeEncoder() modelJSON {
+func (s listing) describeEncoder() modelJSON {
 	e := s.o.Encoders
 	return s.listed(e.Name, modelMeta{e.Encoder.Vocab, e.Encoder.MaxTokens, e.Encoder.Hidden})
 }
 
 // listed is a model in the shapes of OpenAI and Anthropic at once.
-func (s *Server) listed(name string, meta modelMeta) modelJSON {
+func (s listing) listed(name string, meta modelMeta) modelJSON {
 	return modelJSON{name, "model", s.started.Unix(), "terrace", meta, "model", name, s.started.UTC().Format(time.RFC3339)}
 }
 
 // models answers GET /v1/models.
-func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
+func (s listing) models(w http.ResponseWriter, _ *http.Request) error {
 	list := []modelJSON{}
 	for _, n := range s.o.Names {
 		list = append(list, s.describe(n))
@@ -86,7 +86,7 @@ func writeModels(w http.ResponseWriter, list []modelJSON) error {
 }
 
 // model answers GET /v1/models/ID.
-func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
+func (s listing) model(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if s.o.Encoders != nil && id == s.o.Encoders.Name {
 		return writeJSON(w, http.StatusOK, s.describeEncoder())
@@ -113,7 +113,7 @@ type reads struct {
 }
 
 // props answers GET /props, in llama.cpp's shape.
-func (s *Server) props(w http.ResponseWriter, _ *http.Request) error {
+func (s llamaCPP) props(w http.ResponseWriter, _ *http.Request) error {
 	type settings struct {
 		Context     int     `json:"n_ctx"`
 		Temperature float64 `json:"temperature"`

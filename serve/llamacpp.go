@@ -10,11 +10,11 @@ import (
 func init() {
 	addRoutes(func(s *Server) []route {
 		return []route{
-			{method: http.MethodPost, path: "/completion", serve: s.llamaCompletion},
-			{method: http.MethodGet, path: "/slots", serve: s.slots},
+			{method: http.MethodPost, path: "/completion", serve: llamaCPP{s}.llamaCompletion},
+			{method: http.MethodGet, path: "/slots", serve: llamaCPP{s}.slots},
 			{method: http.MethodGet, path: "/lora-adapters", serve: func(w http.ResponseWriter, _ *http.Request) error { return writeJSON(w, http.StatusOK, []string{}) }},
 			{method: http.MethodGet, path: "/ping", open: true, uncounted: true, serve: s.health},
-			{method: http.MethodPost, path: "/infill", serve: s.infill},
+			{method: http.MethodPost, path: "/infill", serve: llamaCPP{s}.infill},
 		}
 	})
 }
@@ -50,7 +50,7 @@ type llamaReply struct {
 var llamaHints = hints{"add_special_tokens": only("true"), "n_indent": only("0"), "stream_options": ignored("{")}
 
 // llamaCompletion answers POST /completion.
-func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request) error {
+func (s llamaCPP) llamaCompletion(w http.ResponseWriter, r *http.Request) error {
 	var in llamaRequest
 	received := time.Now()
 	if err := decodeHinted(w, r, &in, &in.hintFields, llamaHints, samplerHints, thoughtHints, accountHints); err != nil {
@@ -63,16 +63,16 @@ func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request) error {
 }
 
 // llamaAnswer makes an answer to the prompt that is filled in.
-func (s *Server) llamaAnswer(w http.ResponseWriter, r *http.Request, in *llamaRequest, received time.Time, prompt func(req *Request) error) error {
+func (s llamaCPP) llamaAnswer(w http.ResponseWriter, r *http.Request, in *llamaRequest, received time.Time, prompt func(req *Request) error) error {
 	name, err := s.served(in.Model)
 	if err != nil {
 		return err
 	}
 	req := &Request{MaxTokens: -1, received: received}
-	if err := in.apply(s, req); err != nil {
+	if err := in.apply(s.Server, req); err != nil {
 		return err
 	}
-	if err := in.constrain(r.Context(), s, req); err != nil {
+	if err := in.constrain(r.Context(), s.Server, req); err != nil {
 		return err
 	}
 	if err := prompt(req); err != nil {
@@ -151,7 +151,7 @@ func (f *llamaRequest) part(name string, reply *Reply, e Event) llamaReply {
 }
 
 // slots answers GET /slots: the places of the batch, taken from the first on.
-func (s *Server) slots(w http.ResponseWriter, _ *http.Request) error {
+func (s llamaCPP) slots(w http.ResponseWriter, _ *http.Request) error {
 	type slot struct {
 		ID         int  `json:"id"`
 		Context    int  `json:"n_ctx"`

@@ -15,8 +15,8 @@ import (
 func init() {
 	addRoutes(func(s *Server) []route {
 		return []route{
-			{method: http.MethodPost, path: "/v1/messages", serve: s.messages, fail: writeAnthropicError},
-			{method: http.MethodPost, path: "/v1/messages/count_tokens", serve: s.countTokens, fail: writeAnthropicError},
+			{method: http.MethodPost, path: "/v1/messages", serve: anthropic{s}.messages, fail: writeAnthropicError},
+			{method: http.MethodPost, path: "/v1/messages/count_tokens", serve: anthropic{s}.countTokens, fail: writeAnthropicError},
 		}
 	})
 }
@@ -312,7 +312,7 @@ func (c *conversation) result(id, content string) *chatTurn {
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
-func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) error {
+func (s anthropic) countTokens(w http.ResponseWriter, r *http.Request) error {
 	var in messagesPrompt
 	if err := decodeHinted(w, r, &in, &in.hintFields, messagesHints, samplerHints, thoughtHints, accountHints); err != nil {
 		return err
@@ -320,7 +320,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.served(in.Model); err != nil {
 		return err
 	}
-	tools, err := in.use(r.Context(), s)
+	tools, err := in.use(r.Context(), s.Server)
 	if err != nil {
 		return err
 	}
@@ -381,7 +381,7 @@ func (f *messagesRequest) format() error {
 }
 
 // messages answers POST /v1/messages.
-func (s *Server) messages(w http.ResponseWriter, r *http.Request) error {
+func (s anthropic) messages(w http.ResponseWriter, r *http.Request) error {
 	req := &Request{received: time.Now()}
 	var in messagesRequest
 	if err := decodeHinted(w, r, &in, &in.hintFields, messagesHints, samplerHints, thoughtHints, accountHints); err != nil {
@@ -391,13 +391,13 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := first(in.apply(s, req), in.format()); err != nil {
+	if err := first(in.apply(s.Server, req), in.format()); err != nil {
 		return err
 	}
-	if err := in.constrain(r.Context(), s, req); err != nil {
+	if err := in.constrain(r.Context(), s.Server, req); err != nil {
 		return err
 	}
-	tools, err := in.use(r.Context(), s)
+	tools, err := in.use(r.Context(), s.Server)
 	if err != nil {
 		return err
 	}
@@ -412,7 +412,7 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := tools.constrain(r.Context(), s, req, talk.tail); err != nil {
+	if err := tools.constrain(r.Context(), s.Server, req, talk.tail); err != nil {
 		return err
 	}
 	if err := s.ask(req, talk, ids); err != nil {

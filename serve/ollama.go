@@ -16,8 +16,8 @@ import (
 func init() {
 	addRoutes(func(s *Server) []route {
 		return []route{
-			{method: http.MethodPost, path: "/api/chat", serve: s.ollamaChat, fail: writeOllamaError},
-			{method: http.MethodPost, path: "/api/generate", serve: s.ollamaGenerate, fail: writeOllamaError},
+			{method: http.MethodPost, path: "/api/chat", serve: ollama{s}.chat, fail: writeOllamaError},
+			{method: http.MethodPost, path: "/api/generate", serve: ollama{s}.generate, fail: writeOllamaError},
 		}
 	})
 }
@@ -165,16 +165,16 @@ func (f *ollamaCommon) thinking() (*templateFields, error) {
 }
 
 // ollamaChat answers POST /api/chat.
-func (s *Server) ollamaChat(w http.ResponseWriter, r *http.Request) error {
+func (s ollama) chat(w http.ResponseWriter, r *http.Request) error {
 	var in ollamaChatRequest
 	if err := decodeHinted(w, r, &in, &in.hintFields, ollamaHints); err != nil {
 		return err
 	}
-	name, err := s.ollamaServed(in.Model)
+	name, err := s.name(in.Model)
 	if err != nil {
 		return err
 	}
-	req, fields, err := in.request(r.Context(), s)
+	req, fields, err := in.request(r.Context(), s.Server)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (s *Server) ollamaChat(w http.ResponseWriter, r *http.Request) error {
 	if err := s.turnsFit(len(in.Messages)); err != nil {
 		return err
 	}
-	tools, err := (&toolFields{Tools: in.Tools}).use(r.Context(), s)
+	tools, err := (&toolFields{Tools: in.Tools}).use(r.Context(), s.Server)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (s *Server) ollamaChat(w http.ResponseWriter, r *http.Request) error {
 		goes := true
 		fields.ContinueFinal = &goes
 	}
-	return s.ollamaTalk(w, r, req, talk, &ollamaWriter{name: name, chat: true})
+	return s.talk(w, r, req, talk, &ollamaWriter{name: name, chat: true})
 }
 
 // add puts a message into the conversation.
@@ -229,16 +229,16 @@ func (m *ollamaMessage) add(c *conversation, i int) error {
 }
 
 // ollamaGenerate answers POST /api/generate.
-func (s *Server) ollamaGenerate(w http.ResponseWriter, r *http.Request) error {
+func (s ollama) generate(w http.ResponseWriter, r *http.Request) error {
 	var in ollamaGenerateRequest
 	if err := decodeHinted(w, r, &in, &in.hintFields, ollamaHints); err != nil {
 		return err
 	}
-	name, err := s.ollamaServed(in.Model)
+	name, err := s.name(in.Model)
 	if err != nil {
 		return err
 	}
-	req, fields, err := in.request(r.Context(), s)
+	req, fields, err := in.request(r.Context(), s.Server)
 	switch {
 	case err != nil:
 		return err
@@ -259,7 +259,7 @@ func (s *Server) ollamaGenerate(w http.ResponseWriter, r *http.Request) error {
 		if err := s.fillIn(r.Context(), req, *in.Prompt, "", *in.Suffix, nil); err != nil {
 			return err
 		}
-		return s.ollamaAnswer(w, r, req, nil, out)
+		return s.reply(w, r, req, nil, out)
 	}
 	if is(in.Raw) || !s.o.Tokenizer.HasTemplate() {
 		ids, err := s.encodePrompt(r.Context(), "prompt", *in.Prompt, tokenizer.EncodeOptions{AddSpecial: true, ParseSpecial: true})
@@ -267,17 +267,17 @@ func (s *Server) ollamaGenerate(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		req.Prompts = [][]int{ids}
-		return s.ollamaAnswer(w, r, req, nil, out)
+		return s.reply(w, r, req, nil, out)
 	}
 	if in.System != nil && *in.System != "" {
 		talk.turns = append(talk.turns, newTurn("system", *in.System))
 	}
 	talk.turns = append(talk.turns, newTurn("user", *in.Prompt))
-	return s.ollamaTalk(w, r, req, talk, out)
+	return s.talk(w, r, req, talk, out)
 }
 
 // ollamaTalk renders a conversation and answers it.
-func (s *Server) ollamaTalk(w http.ResponseWriter, r *http.Request, req *Request, talk *conversation, out *ollamaWriter) error {
+func (s ollama) talk(w http.ResponseWriter, r *http.Request, req *Request, talk *conversation, out *ollamaWriter) error {
 	ids, err := s.encodeChat(r.Context(), talk)
 	if err != nil {
 		return err
@@ -285,11 +285,11 @@ func (s *Server) ollamaTalk(w http.ResponseWriter, r *http.Request, req *Request
 	if err := s.ask(req, talk, ids); err != nil {
 		return err
 	}
-	return s.ollamaAnswer(w, r, req, talk, out)
+	return s.reply(w, r, req, talk, out)
 }
 
 // ollamaServed is served for names as Ollama's clients write them, with the tag latest where there is none.
-func (s *Server) ollamaServed(name *string) (string, error) {
+func (s ollama) name(name *string) (string, error) {
 	if name == nil || *name == "" {
 		return "", badField("model", "it is missing")
 	}

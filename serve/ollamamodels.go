@@ -18,13 +18,13 @@ import (
 func init() {
 	addRoutes(func(s *Server) []route {
 		list := []route{
-			{method: http.MethodGet, path: "/api/tags", serve: s.ollamaTags},
-			{method: http.MethodGet, path: "/api/ps", serve: s.ollamaRunning},
+			{method: http.MethodGet, path: "/api/tags", serve: ollama{s}.tags},
+			{method: http.MethodGet, path: "/api/ps", serve: ollama{s}.running},
 			{method: http.MethodGet, path: "/api/version", open: true, serve: version},
 			{method: http.MethodGet, path: "/version", open: true, serve: version},
-			{method: http.MethodPost, path: "/api/show", serve: s.ollamaShow},
-			{method: http.MethodPost, path: "/api/embed", serve: s.ollamaEmbed},
-			{method: http.MethodPost, path: "/api/embeddings", serve: s.ollamaEmbed},
+			{method: http.MethodPost, path: "/api/show", serve: ollama{s}.show},
+			{method: http.MethodPost, path: "/api/embed", serve: ollama{s}.embed},
+			{method: http.MethodPost, path: "/api/embeddings", serve: ollama{s}.embed},
 		}
 		for path, method := range map[string]string{"pull": http.MethodPost, "push": http.MethodPost, "create": http.MethodPost, "copy": http.MethodPost, "delete": http.MethodDelete} {
 			list = append(list, route{method: method, path: "/api/" + path, serve: func(http.ResponseWriter, *http.Request) error {
@@ -97,16 +97,16 @@ func detailsOf(m *model.Model) ollamaDetails {
 	return ollamaDetails{Format: strings.ToLower(m.File.Format()), Family: m.Arch, Families: []string{m.Arch}, Size: size, Quant: strings.ToUpper(quant)}
 }
 
-func (s *Server) ollamaModels() []ollamaModel {
+func (s ollama) listing() []ollamaModel {
 	list := []ollamaModel{}
 	for _, name := range s.o.Names {
-		list = append(list, s.ollamaListed(name, s.o.Engine.Model()))
+		list = append(list, s.entry(name, s.o.Engine.Model()))
 	}
-	return append(list, s.ollamaEncoders()...)
+	return append(list, s.encoders()...)
 }
 
 // ollamaListed is a model under a name.
-func (s *Server) ollamaListed(name string, m *model.Model) ollamaModel {
+func (s ollama) entry(name string, m *model.Model) ollamaModel {
 	changed := s.started
 	if info, err := os.Stat(m.File.Path()); err == nil {
 		changed = info.ModTime()
@@ -115,7 +115,7 @@ func (s *Server) ollamaListed(name string, m *model.Model) ollamaModel {
 }
 
 // ollamaEncoders is the encoder of the embeddings, if there is one.
-func (s *Server) ollamaEncoders() []ollamaModel {
+func (s ollama) encoders() []ollamaModel {
 	e := s.o.Encoders
 	if e == nil {
 		return nil
@@ -128,13 +128,13 @@ type ollamaList struct {
 }
 
 // ollamaTags answers GET /api/tags.
-func (s *Server) ollamaTags(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, ollamaList{s.ollamaModels()})
+func (s ollama) tags(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, ollamaList{s.listing()})
 }
 
 // ollamaRunning answers GET /api/ps: what is served is loaded, for as long as the server runs.
-func (s *Server) ollamaRunning(w http.ResponseWriter, _ *http.Request) error {
-	list := s.ollamaModels()
+func (s ollama) running(w http.ResponseWriter, _ *http.Request) error {
+	list := s.listing()
 	for i := range list {
 		list[i].runs(s.o.Engine.Options().Context)
 	}
@@ -147,7 +147,7 @@ func (m *ollamaModel) runs(context int) {
 }
 
 // ollamaShow answers POST /api/show.
-func (s *Server) ollamaShow(w http.ResponseWriter, r *http.Request) error {
+func (s ollama) show(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		Model   *string        `json:"model"`
 		Name    *string        `json:"name"` // its old name
@@ -159,7 +159,7 @@ func (s *Server) ollamaShow(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(w, r, &in); err != nil {
 		return err
 	}
-	if _, err := s.ollamaServed(cmp.Or(in.Model, in.Name)); err != nil {
+	if _, err := s.name(cmp.Or(in.Model, in.Name)); err != nil {
 		return err
 	}
 	m := s.o.Engine.Model()
@@ -180,11 +180,11 @@ func (s *Server) ollamaShow(w http.ResponseWriter, r *http.Request) error {
 		Capabilities []string       `json:"capabilities"`
 		Modified     string         `json:"modified_at"`
 	}{"", "", s.o.Tokenizer.Template(), detailsOf(m), map[string]any{"general.architecture": m.Arch, "general.parameter_count": n, m.Arch + ".context_length": m.Context, m.Arch + ".embedding_length": m.Hidden,
-		m.Arch + ".block_count": m.Layers, m.Arch + ".vocab_size": m.Vocab}, can, s.ollamaModels()[0].Modified})
+		m.Arch + ".block_count": m.Layers, m.Arch + ".vocab_size": m.Vocab}, can, s.listing()[0].Modified})
 }
 
 // ollamaEmbed answers POST /api/embed, and /api/embeddings with its prompt.
-func (s *Server) ollamaEmbed(w http.ResponseWriter, r *http.Request) error {
+func (s ollama) embed(w http.ResponseWriter, r *http.Request) error {
 	began := time.Now()
 	var in struct {
 		Model      *string        `json:"model"`

@@ -67,7 +67,7 @@ type ollamaWriter struct {
 }
 
 // ollamaAnswer makes an answer; talk is nil where the prompt is none of a chat.
-func (s *Server) ollamaAnswer(w http.ResponseWriter, r *http.Request, req *Request, talk *conversation, out *ollamaWriter) error {
+func (s ollama) reply(w http.ResponseWriter, r *http.Request, req *Request, talk *conversation, out *ollamaWriter) error {
 	if talk != nil {
 		out.parser = s.parser(talk)
 	}

@@ -10,16 +10,16 @@ import (
 // guardOrigin refuses what a browser sends for a page of somebody else: it would spend this machine's time, and what the user's network
 // lets the server do, for a stranger. Pages of this server, of localhost and those of Options.Origins are served, and told so where
 // browsers ask (CORS). Other programs send no Origin.
-func (s *Server) guardOrigin(next http.Handler) http.Handler {
+func (g *gateway) guardOrigin(next http.Handler) http.Handler {
 	own := route{label: "other", open: true, fail: writeOpenAIError}
 	own.serve = func(http.ResponseWriter, *http.Request) error { return errOrigin }
-	refuse := s.answer(own)
+	refuse := g.answer(own)
 	own.serve = preflight
-	asked := s.answer(own)
+	asked := g.answer(own)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")
 		switch {
-		case origin == "" && r.Header.Get("Sec-Fetch-Site") == "cross-site", origin != "" && !s.welcome(origin, r.Host):
+		case origin == "" && r.Header.Get("Sec-Fetch-Site") == "cross-site", origin != "" && !g.welcome(origin, r.Host):
 			refuse.ServeHTTP(w, r)
 			return
 		case origin != "":
@@ -36,8 +36,8 @@ func (s *Server) guardOrigin(next http.Handler) http.Handler {
 }
 
 // welcome reports whether pages of an origin may ask: this server's own, which requests name as host, those of localhost, and those named.
-func (s *Server) welcome(origin, host string) bool {
-	if slices.Contains(s.o.Origins, "*") || slices.ContainsFunc(s.o.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
+func (g *gateway) welcome(origin, host string) bool {
+	if slices.Contains(g.o.Origins, "*") || slices.ContainsFunc(g.o.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
 		return true
 	}
 	u, err := url.Parse(origin)

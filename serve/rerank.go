@@ -14,7 +14,7 @@ func init() {
 	addRoutes(func(s *Server) []route {
 		var list []route
 		for _, path := range []string{"/v1/rerank", "/rerank", "/reranking", "/v1/reranking"} {
-			list = append(list, route{method: http.MethodPost, path: path, serve: s.rerank})
+			list = append(list, route{method: http.MethodPost, path: path, serve: openAI{s}.rerank})
 		}
 		return list
 	})
@@ -50,7 +50,7 @@ type rerankInput struct {
 
 // rerank answers POST /v1/rerank: documents by the cosine of their vectors and the query's, the nearest first, as vLLM ranks them
 // with a model of embeddings.
-func (s *Server) rerank(w http.ResponseWriter, r *http.Request) error {
+func (s openAI) rerank(w http.ResponseWriter, r *http.Request) error {
 	var in rerankRequest
 	if err := decode(w, r, &in); err != nil {
 		return err

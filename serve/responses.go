@@ -13,7 +13,7 @@ import (
 
 func init() {
 	addRoutes(func(s *Server) []route {
-		return []route{{method: http.MethodPost, path: "/v1/responses", serve: s.responses}}
+		return []route{{method: http.MethodPost, path: "/v1/responses", serve: openAI{s}.responses}}
 	})
 }
 
@@ -297,7 +297,7 @@ func (c *conversation) answerer() *chatTurn {
 }
 
 // responses answers POST /v1/responses.
-func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
+func (s openAI) responses(w http.ResponseWriter, r *http.Request) error {
 	req := &Request{received: time.Now()}
 	var in responsesRequest
 	if err := decodeHinted(w, r, &in, &in.hintFields, responsesHints, samplerHints, thoughtHints, accountHints); err != nil {
@@ -307,10 +307,10 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := in.apply(s, req); err != nil {
+	if err := in.apply(s.Server, req); err != nil {
 		return err
 	}
-	tools, err := in.use(r.Context(), s)
+	tools, err := in.use(r.Context(), s.Server)
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if err := (&constraintFields{Grammar: in.Grammar}).constrain(r.Context(), s, req); err != nil {
+	if err := (&constraintFields{Grammar: in.Grammar}).constrain(r.Context(), s.Server, req); err != nil {
 		return err
 	}
 	talk, err := in.conversation(tools)
@@ -330,7 +330,7 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := tools.constrain(r.Context(), s, req, talk.tail); err != nil {
+	if err := tools.constrain(r.Context(), s.Server, req, talk.tail); err != nil {
 		return err
 	}
 	if err := s.ask(req, talk, ids); err != nil {

@@ -22,6 +22,16 @@ var builders []func(s *Server) []route
 
 func addRoutes(build func(s *Server) []route) { builders = append(builders, build) }
 
+// The APIs, each a view of the server with the routes of its own.
+type (
+	openAI    struct{ *Server }
+	anthropic struct{ *Server } // Messages
+	ollama    struct{ *Server }
+	llamaCPP  struct{ *Server }
+	tokenAPI  struct{ *Server } // tokens and templates, as llama.cpp and vLLM have them
+	listing   struct{ *Server } // models
+)
+
 // newHandler puts all routes behind the limits.
 func (s *Server) newHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -35,28 +45,28 @@ func (s *Server) newHandler() http.Handler {
 				r.fail = writeOpenAIError
 			}
 			methods[r.path], fails[r.path] = append(methods[r.path], r.method), r.fail
-			mux.Handle(r.method+" "+r.path, s.answer(r))
+			mux.Handle(r.method+" "+r.path, s.gateway.answer(r))
 		}
 	}
 	for path, list := range methods {
 		if slices.Contains(list, http.MethodGet) {
 			list = append(list, http.MethodHead)
 		}
-		mux.Handle(path, s.answer(route{path: path, label: path, fail: fails[path], serve: func(w http.ResponseWriter, _ *http.Request) error {
+		mux.Handle(path, s.gateway.answer(route{path: path, label: path, fail: fails[path], serve: func(w http.ResponseWriter, _ *http.Request) error {
 			for _, m := range list {
 				w.Header().Add("Allow", m)
 			}
 			return errMethod
 		}}))
 	}
-	mux.Handle("/", s.answer(route{label: "other", fail: writeOpenAIError, serve: func(http.ResponseWriter, *http.Request) error { return errNoRoute }}))
+	mux.Handle("/", s.gateway.answer(route{label: "other", fail: writeOpenAIError, serve: func(http.ResponseWriter, *http.Request) error { return errNoRoute }}))
 	s.core = mux
-	return s.guard(mux)
+	return s.gateway.guard(mux)
 }
 
 // guard puts what is the same for every path before it.
-func (s *Server) guard(next http.Handler) http.Handler {
-	return s.guardHost(s.guardOrigin(shortPaths(next)))
+func (g *gateway) guard(next http.Handler) http.Handler {
+	return g.guardHost(g.guardOrigin(shortPaths(next)))
 }
 
 // shortPaths are those that clients send with a base URL of their own making: a slash at the end, or no /v1 where the rest says enough.

@@ -80,16 +80,15 @@ func (o *Options) setDefaults() error {
 
 // Server serves one engine. Its methods may be called from any goroutine.
 type Server struct {
-	form     answer.Form // how the model writes answers, by its template
-	o        Options
-	m        *metrics
-	loop     *loop
-	handler  http.Handler
-	core     http.Handler // behind the guards of hosts and origins
-	started  time.Time
-	encoding *turns // of texts that are tokenised
-	large    *turns // of those that are large, from their beginning to their end
-	working  *turns // of templates that are rendered and grammars that are compiled
+	form    answer.Form // how the model writes answers, by its template
+	o       Options
+	m       *metrics
+	loop    *loop
+	handler http.Handler
+	core    http.Handler // behind the guards of hosts and origins
+	started time.Time
+	*promptWriter
+	gateway  gateway
 	draining atomic.Bool
 	breakers breakerSets
 	constraints
@@ -108,13 +107,14 @@ func New(o Options) (*Server, error) {
 	} else if want := min(usefulTokens, o.Engine.Options().Context); n < want {
 		return nil, fmt.Errorf("serve: the memory given holds %d tokens of a text's KV, want %d at least for a prompt and its answer; a larger host=SIZE would do, or a tier below (ssd=DIR,SIZE), or KV in fewer bits: %w", n, want, kvmanager.ErrBudget)
 	}
-	s := &Server{o: o, form: answer.FormOf(o.Tokenizer.Template()), m: newMetrics(), started: time.Now(), encoding: newTurns(max(2, o.Engine.Options().Threads)), large: newTurns(largeTexts), working: newTurns(max(2, o.Engine.Options().Threads/2))}
+	s := &Server{o: o, form: answer.FormOf(o.Tokenizer.Template()), m: newMetrics(), started: time.Now(), promptWriter: newPromptWriter(&o)}
 	s.constraints.marked.shown = o.Tokenizer.ControlTokens(s.form.Keeps)
 	s.m.weights(o.Engine)
 	s.loop = newLoop(&s.o, s.m)
 	if err := s.m.alias(o.Alias); err != nil {
 		return nil, err
 	}
+	s.gateway = gateway{&s.o, s.m}
 	s.handler = s.newHandler()
 	go s.loop.run()
 	return s, nil

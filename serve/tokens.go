@@ -11,10 +11,10 @@ import (
 func init() {
 	addRoutes(func(s *Server) []route {
 		return []route{
-			{method: http.MethodPost, path: "/tokenize", serve: s.tokenize},
-			{method: http.MethodPost, path: "/detokenize", serve: s.detokenize},
-			{method: http.MethodPost, path: "/apply-template", serve: s.applyTemplate},
-			{method: http.MethodGet, path: "/tokenizer_info", serve: s.tokenizerInfo},
+			{method: http.MethodPost, path: "/tokenize", serve: tokenAPI{s}.tokenize},
+			{method: http.MethodPost, path: "/detokenize", serve: tokenAPI{s}.detokenize},
+			{method: http.MethodPost, path: "/apply-template", serve: tokenAPI{s}.applyTemplate},
+			{method: http.MethodGet, path: "/tokenizer_info", serve: tokenAPI{s}.tokenizerInfo},
 		}
 	})
 }
@@ -51,7 +51,7 @@ func (in *tokenizeRequest) text() (text, field string, special bool, err error) 
 }
 
 // tokenize answers POST /tokenize, in the shape of llama.cpp, and of vLLM where the text is called prompt.
-func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
+func (s tokenAPI) tokenize(w http.ResponseWriter, r *http.Request) error {
 	var in tokenizeRequest
 	if err := decode(w, r, &in); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 }
 
 // detokenize answers POST /detokenize, in the shapes of llama.cpp (content) and vLLM (prompt); control tokens are left out.
-func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
+func (s tokenAPI) detokenize(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		Model  *string `json:"model"`
 		Tokens *[]int  `json:"tokens"`
@@ -121,7 +121,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 
 // tokenizerInfo answers GET /tokenizer_info, in vLLM's shape: lm-evaluation-harness takes the server's tokenizer where it is there.
 // A token that the model has not is null.
-func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
+func (s tokenAPI) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 	t := s.o.Tokenizer
 	named := func(id int, ok bool) *string {
 		if !ok {
@@ -145,7 +145,7 @@ func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // applyTemplate answers POST /apply-template: the prompt of a chat, as text.
-func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
+func (s tokenAPI) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		toolFields
 		templateFields
@@ -158,7 +158,7 @@ func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.served(in.Model); err != nil {
 		return err
 	}
-	tools, err := in.use(r.Context(), s)
+	tools, err := in.use(r.Context(), s.Server)
 	if err != nil {
 		return err
 	}

@@ -25,11 +25,11 @@ func (q *sequence) span(what string, start, end time.Time, count string, n int) 
 }
 
 // writeTrace hands a request's timeline out: where its time went, no text of it.
-func (s *Server) writeTrace(x *exchange, code int, took time.Duration) {
-	if s.o.Traces == nil || x.reply == nil {
+func (g *gateway) writeTrace(x *exchange, code int, took time.Duration) {
+	if g.o.Traces == nil || x.reply == nil {
 		return
 	}
-	w, err := s.o.Traces(x.id)
+	w, err := g.o.Traces(x.id)
 	if err == nil {
 		p := x.reply
 		p.mu.Lock()
@@ -39,6 +39,6 @@ func (s *Server) writeTrace(x *exchange, code int, took time.Duration) {
 		err = errors.Join(err, w.Close())
 	}
 	if err != nil {
-		s.o.Log.Warn("a timeline was not written", slog.String("id", x.id), slog.String("error", oneLine(err)))
+		g.o.Log.Warn("a timeline was not written", slog.String("id", x.id), slog.String("error", oneLine(err)))
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/prefixcache"
+	"terrace/engine/shelf"
 	"terrace/eval"
 	"terrace/eval/replay"
 	evalrun "terrace/eval/run"
@@ -59,14 +60,14 @@ func (f *contextFlags) addQuality(cmd *cobra.Command) {
 }
 
 // openQuality opens the measure of answers; close it.
-func (a *app) openQuality(f *contextFlags, threads int) (replay.Quality, func(), error) {
+func (a *app) openQuality(f *contextFlags, threads int) (shelf.Quality, func(), error) {
 	switch f.quality {
 	case "token-f1":
 		return replay.TokenF1{}, func() {}, nil
 	case "auto", "minilm-cosine":
 		e, err := a.openEncoder(f.encoder, threads)
 		if err == nil {
-			return replay.Cosine{Encoder: e.BERT()}, func() { e.Close() }, nil
+			return shelf.Cosine{Encoder: e.BERT()}, func() { e.Close() }, nil
 		}
 		if f.quality != "auto" || a.ctx.Err() != nil {
 			return nil, nil, err
@@ -113,7 +114,7 @@ func (c *evalCommand) evalContexts(changed func(string) bool) error {
 		return err
 	}
 	defer l.close()
-	r.bench = &replay.Bench{Engine: l.engine, Tokenizer: l.tok, Quality: quality, MaxTokens: r.f.maxTokens}
+	r.bench = &replay.Bench{Reader: shelf.Reader{Engine: l.engine, Tokenizer: l.tok, Quality: quality, MaxTokens: r.f.maxTokens}}
 	r.modelName = l.name
 	o, err := r.options(c, l, quality.Name())
 	if err != nil {
@@ -329,7 +330,7 @@ func (r *replayRun) profiled(e *engine.Engine) (*replay.Profile, error) {
 		if p.Kind != policy.PlaceEvicPress {
 			continue
 		}
-		for _, c := range replay.Configs(p) {
+		for _, c := range shelf.Configs(p) {
 			if !slices.Contains(configs, c) {
 				configs = append(configs, c)
 			}

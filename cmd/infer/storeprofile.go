@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"terrace/engine/shelf"
 	"terrace/eval/replay"
 	"terrace/policy"
 )
@@ -77,13 +78,13 @@ func (c *storeProfileCommand) run() error {
 	if err := c.useStore(&c.store, l); err != nil {
 		return err
 	}
-	b := &replay.Bench{Engine: l.engine, Tokenizer: l.tok, Quality: quality, MaxTokens: c.maxTokens, Salt: c.store.salt}
+	b := &replay.Bench{Reader: shelf.Reader{Engine: l.engine, Tokenizer: l.tok, Quality: quality, MaxTokens: c.maxTokens}, Salt: c.store.salt}
 	used := make([]*replay.Context, len(all))
 	for i := range all {
 		used[i] = &all[i]
 	}
 	bar := c.newBar()
-	profile, err := b.Profile(c.ctx, used, replay.Configs(p), func(done int) { bar.count("profiling", done, len(used)) })
+	profile, err := b.Profile(c.ctx, used, shelf.Configs(p), func(done int) { bar.count("profiling", done, len(used)) })
 	bar.done()
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ func (c *storeProfileCommand) run() error {
 	if c.asJSON {
 		return c.printJSON(profile)
 	}
-	return c.printQualities(profile, replay.Configs(p))
+	return c.printQualities(profile, shelf.Configs(p))
 }
 
 func (c *storeProfileCommand) printQualities(p *replay.Profile, configs []policy.Config) error {

@@ -48,6 +48,39 @@ func (p *Prefix) expect(ctx context.Context, s *engine.Session, k *keeping) (eng
 // openWhole opens a session on a compressed context; nil where it is not stored, or not in time. With early its layers may still be on
 // their way.
 func (p *Prefix) openWhole(ctx context.Context, early bool) (*engine.Session, engine.Reused, error) {
+	s, err := p.c.e.NewSession(nil)
+	if err != nil {
+		return nil, engine.Reused{}, err
+	}
+	if err = p.fill(ctx, s, early); err != nil || p.reused.Tokens == 0 {
+		s.Close()
+		return nil, engine.Reused{}, err
+	}
+	return s, p.reused, nil
+}
+
+// ResumeContext is Resume of a compressed context: what the session reads next is not compressed. Nothing where it is not stored, or not in
+// time, or where the session is no empty one under full attention.
+func (p *Prefix) ResumeContext(ctx context.Context, s *engine.Session) (engine.Reused, error) {
+	if p == nil || !p.whole || p.fetch == nil && p.arrival == nil {
+		return engine.Reused{}, nil
+	}
+	var err error
+	if s.Tokens() == 0 && s.Causal() && s.Policy().Lossless() {
+		err = p.fill(ctx, s, true)
+	}
+	if p.reused.Tokens == 0 || err != nil || p.fetch != nil {
+		p.Close()
+	}
+	return p.reused, err
+}
+
+// fill gives an empty session a compressed context, if it is stored and in time.
+func (p *Prefix) fill(ctx context.Context, s *engine.Session, early bool) error {
+	p.reused = engine.Reused{}
+	if p.fetch != nil {
+		return p.fetchWhole(ctx, s)
+	}
 	var records []*contexts.Record
 	there := !early
 	if early {
@@ -56,30 +89,56 @@ func (p *Prefix) openWhole(ctx context.Context, early bool) (*engine.Session, en
 		records = p.arrival.Whole(ctx)
 	}
 	if !p.all(records) {
-		return nil, engine.Reused{}, nil
-	}
-	s, err := p.c.e.NewSession(nil)
-	if err != nil {
-		return nil, engine.Reused{}, err
+		return nil
 	}
 	if there {
 		n, err := p.c.restore(s, p.ids, records, true)
-		if n == 0 || err != nil {
-			s.Close()
-			return nil, engine.Reused{}, err
+		if n > 0 && err == nil {
+			p.taken(n)
 		}
-		p.taken(n)
-		return s, p.reused, nil
+		return err
 	}
 	w := &waiting{p: p, ctx: ctx}
 	if w.spans, _ = p.c.parseAll(records); len(w.spans) < len(records) {
-		s.Close()
-		return nil, engine.Reused{}, nil
+		return nil
 	}
 	p.reused = engine.Reused{Tokens: len(p.ids), Tier: p.arrival.Tier()}
 	s.OfLength(len(p.ids))
 	s.Expect(p.ids, true, w)
-	return s, p.reused, nil
+	return nil
+}
+
+// fetchWhole is fill from records that come whole, one after another.
+func (p *Prefix) fetchWhole(ctx context.Context, s *engine.Session) error {
+	rule := p.c.store.Rule()
+	first := p.fetch.Next(ctx, rule, len(p.ids))
+	if first == nil || !p.fits(first, 0, 0) {
+		return nil
+	}
+	records := []*contexts.Record{first}
+	if first.Parts > 1 {
+		rest := make([]contexts.Key, first.Parts-1)
+		for i := range rest {
+			rest[i] = contexts.PartKey(p.context, i+1)
+		}
+		more := p.c.store.Fetch(ctx, rest)
+		defer more.Close()
+		for i := range rest {
+			r := more.Next(ctx, rule, len(p.ids))
+			if r == nil || !p.fits(r, i+1, first.Parts) {
+				return nil
+			}
+			records = append(records, r)
+		}
+		more.Used(len(rest), records[1:])
+		p.fetch.Join(more)
+	}
+	p.fetch.Used(1, records[:1])
+	n, err := p.c.restore(s, p.ids, records, true)
+	if n > 0 && err == nil {
+		p.reused = engine.Reused{Tokens: len(p.ids), Tier: p.fetch.Tier()}
+	}
+	return err
 }
 
 // all reports whether records are those of the whole compressed context.

@@ -317,7 +317,9 @@ func (p *Prefix) Resume(ctx context.Context, s *engine.Session) (engine.Reused, 
 		return engine.Reused{}, nil
 	}
 	k := &keeping{p: p}
-	s.AfterChunks(p.c.border(), func() { k.keep(s) })
+	if !p.c.store.Placed() {
+		s.AfterChunks(p.c.border(), func() { k.keep(s) })
+	}
 	if p.arrival != nil {
 		return p.expect(ctx, s, k)
 	}
@@ -414,10 +416,7 @@ func OpenContext(ctx context.Context, e *engine.Engine, ids []int, under *policy
 
 func readContext(ctx context.Context, e *engine.Engine, ids []int, under *policy.Spec, p *Prefix, hooks engine.PrefillHooks, early bool) (s *engine.Session, reused engine.Reused, err error) {
 	if p != nil && p.whole && p.under.String() == under.String() {
-		switch {
-		case p.fetch != nil:
-			s, reused, err = p.resumeWhole(ctx)
-		case p.arrival != nil:
+		if p.fetch != nil || p.arrival != nil {
 			s, reused, err = p.openWhole(ctx, early)
 		}
 		if s == nil || p.fetch != nil {
@@ -442,44 +441,6 @@ func readContext(ctx context.Context, e *engine.Engine, ids []int, under *policy
 	}
 	f, err := s.Fork(under)
 	return f, engine.Reused{}, err
-}
-
-// resumeWhole opens a session on a compressed context; nil where it is not stored, or not in time.
-func (p *Prefix) resumeWhole(ctx context.Context) (*engine.Session, engine.Reused, error) {
-	rule := p.c.store.Rule()
-	first := p.fetch.Next(ctx, rule, len(p.ids))
-	if first == nil || !p.fits(first, 0, 0) {
-		return nil, engine.Reused{}, nil
-	}
-	records := []*contexts.Record{first}
-	if first.Parts > 1 {
-		rest := make([]contexts.Key, first.Parts-1)
-		for i := range rest {
-			rest[i] = contexts.PartKey(p.context, i+1)
-		}
-		more := p.c.store.Fetch(ctx, rest)
-		defer more.Close()
-		for i := range rest {
-			r := more.Next(ctx, rule, len(p.ids))
-			if r == nil || !p.fits(r, i+1, first.Parts) {
-				return nil, engine.Reused{}, nil
-			}
-			records = append(records, r)
-		}
-		more.Used(len(rest), records[1:])
-		p.fetch.Join(more)
-	}
-	p.fetch.Used(1, records[:1])
-	s, err := p.c.e.NewSession(nil)
-	if err != nil {
-		return nil, engine.Reused{}, err
-	}
-	if n, err := p.c.restore(s, p.ids, records, true); n == 0 || err != nil {
-		s.Close()
-		return nil, engine.Reused{}, err
-	}
-	p.reused = engine.Reused{Tokens: len(p.ids), Tier: p.fetch.Tier()}
-	return s, p.reused, nil
 }
 
 // records is how many of an arrival's records n tokens are.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"terrace/engine/shelf"
 	"terrace/internal/golden"
 	"terrace/policy"
 )
@@ -38,7 +39,7 @@ func (s *shelved) size(tokens int, keep float64) float64 {
 func (s *shelved) options(id string) (out []policy.Option) {
 	for _, m := range s.in.Methods {
 		for _, k := range s.in.Keeps {
-			out = append(out, policy.Option{Config: policy.Config{Method: m, Keep: k}, Quality: s.of[id].Profiled[m][keepText(k)], Bytes: s.size(s.tokens[id], k)})
+			out = append(out, policy.Option{Config: policy.Config{Method: m, Keep: k}, Quality: s.of[id].Profiled[m][shelf.KeepText(k)], Bytes: s.size(s.tokens[id], k)})
 		}
 	}
 	return out
@@ -81,7 +82,7 @@ func (s *shelved) run(t *testing.T, text string) (out loads) {
 				out.Quality++
 			default:
 				out.Load += s.size(tokens, w.Keep) / in.Tiers[w.Tier].BytesPerS
-				out.Quality += s.of[id].Asked[w.Method][keepText(w.Keep)]
+				out.Quality += s.of[id].Asked[w.Method][shelf.KeepText(w.Keep)]
 			}
 			if w.Tier == 0 {
 				out.Host++
@@ -130,7 +131,7 @@ func TestMediumTraceByArithmetic(t *testing.T) {
 	s.in = policy.Instance{Methods: []string{"keydiff", "knorm", "snapkv"}, Keeps: []float64{0.5, 0.25}, Tiers: []policy.PlaceTier{
 		{Name: "host", CapacityBytes: float64(total) * tokenBytes / 9, BytesPerS: 800 * MiB},
 		{Name: "ssd", CapacityBytes: float64(total)*tokenBytes*1.25 + 16*MiB, BytesPerS: 80 * MiB},
-		{Name: "computed", CapacityBytes: 1e18, BytesPerS: computedBytesPerS, Computed: true}}}
+		{Name: "computed", CapacityBytes: 1e18, BytesPerS: shelf.ComputedBytesPerS, Computed: true}}}
 	const configs = ",methods=keydiff/knorm/snapkv,keeps=0.5/0.25"
 	out := map[string]loads{}
 	t.Logf("%d requests to %d contexts, %d tokens; computing all of %d tokens takes %.0f ms a request", len(trace), len(s.of), total, prompts, float64(prompts)/float64(len(trace))/computedTokensPerS*1000)

@@ -1,9 +1,8 @@
 // Package replay measures what placements of kept contexts cost and save: it replays arrivals of questions about contexts against
 // an engine with a store of contexts, once for each placement (EvicPress, section 6).
 //
-// It owns the trace and context files, the profile of each context (the quality of each method and share kept), the shelf, which
-// carries out what a policy.Layout decides on a contexts.Store, and the loop over arrivals. It never decides where a context
-// lies (package policy), and writes to nothing but the store it is given.
+// It owns the trace and context files, the profiles' file and the loop over arrivals. engine/shelf profiles contexts and carries out what
+// a policy.Layout decides; nothing is written but to the store that is given.
 //
 // Life of a request. It arrives, and waits while another is served. Its context is found on the shelf (whole: the text is that
 // of computing it, to the letter; or compressed) or computed; the question is read behind it; the answer is greedy. Then, off

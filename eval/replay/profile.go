@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
+	"terrace/engine/shelf"
 	"terrace/eval"
 	"terrace/policy"
 )
-
-// ownQuestionCount is how many questions the model makes about a context that has none.
-const ownQuestionCount = 4
 
 // Profile is the quality of each configuration on each context.
 type Profile struct {
@@ -27,16 +24,13 @@ type Profile struct {
 
 // ContextProfile is one context of a profile.
 type ContextProfile struct {
-	ID        string                        `json:"id"`
-	Tokens    int                           `json:"tokens"`
-	Bytes     int64                         `json:"bytes,omitempty"` // of its whole KV as a store keeps it
-	Questions int                           `json:"questions"`
-	Own       bool                          `json:"own_questions,omitempty"` // the model made them
-	Quality   map[string]map[string]float64 `json:"quality"`                 // method → keep → mean over the questions
+	ID        string          `json:"id"`
+	Tokens    int             `json:"tokens"`
+	Bytes     int64           `json:"bytes,omitempty"` // of its whole KV as a store keeps it
+	Questions int             `json:"questions"`
+	Own       bool            `json:"own_questions,omitempty"` // the model made them
+	Quality   shelf.Qualities `json:"quality"`                 // method → keep → mean over the questions
 }
-
-// keepText is a share kept as a key of JSON.
-func keepText(keep float64) string { return strconv.FormatFloat(keep, 'g', -1, 64) }
 
 // Of finds a context; nil = it was not profiled.
 func (p *Profile) Of(id string) *ContextProfile {
@@ -48,13 +42,7 @@ func (p *Profile) Of(id string) *ContextProfile {
 }
 
 // Of is the quality of a configuration; ok is false where it was not profiled.
-func (c *ContextProfile) Of(of policy.Config) (q float64, ok bool) {
-	if of == policy.Uncompressed {
-		return 1, true
-	}
-	q, ok = c.Quality[of.Method][keepText(of.Keep)]
-	return q, ok
-}
+func (c *ContextProfile) Of(of policy.Config) (q float64, ok bool) { return c.Quality.Of(of) }
 
 // ReadProfile reads what `infer store profile` wrote. Errors wrap eval.ErrData.
 func ReadProfile(path string) (*Profile, error) {
@@ -96,57 +84,16 @@ func (b *Bench) profileOne(ctx context.Context, c *Context, questions []Question
 	if err != nil {
 		return nil, err
 	}
-	head := ids[:b.shared(ids, configs)]
-	base, err := b.read(ctx, head, b.Cache.Find(ctx, head, nil, b.Salt))
-	if err != nil {
+	var p shelf.Profiling
+	for _, q := range questions {
+		ids, err := b.question(q.Question)
+		if err != nil {
+			return nil, err
+		}
+		p.Questions = append(p.Questions, ids)
+	}
+	if err := b.Reader.Profile(ctx, ids, b.Salt, &p, configs); err != nil {
 		return nil, err
 	}
-	defer base.Close()
-	out := &ContextProfile{ID: c.ID, Tokens: len(ids), Quality: map[string]map[string]float64{}}
-	if len(questions) == 0 {
-		whole, err := b.compress(ctx, base, ids, policy.Uncompressed)
-		if err != nil {
-			return nil, err
-		}
-		questions, err = b.ownQuestions(ctx, whole, ownQuestionCount)
-		whole.Close()
-		if err != nil {
-			return nil, err
-		}
-		out.Own = true
-	}
-	out.Questions = len(questions)
-	var whole []string
-	for _, config := range append([]policy.Config{policy.Uncompressed}, configs...) {
-		s, err := b.compress(ctx, base, ids, config)
-		if err != nil {
-			return nil, err
-		}
-		answers, err := b.askAll(ctx, s, questions)
-		s.Close()
-		if err != nil {
-			return nil, err
-		}
-		if config == policy.Uncompressed {
-			whole = answers
-			continue
-		}
-		scores, err := b.Quality.Scores(answers, whole)
-		if err != nil {
-			return nil, err
-		}
-		if out.Quality[config.Method] == nil {
-			out.Quality[config.Method] = map[string]float64{}
-		}
-		out.Quality[config.Method][keepText(config.Keep)] = mean(scores)
-	}
-	return out, nil
-}
-
-func mean(x []float64) float64 {
-	var sum float64
-	for _, v := range x {
-		sum += v
-	}
-	return sum / float64(max(1, len(x)))
+	return &ContextProfile{ID: c.ID, Tokens: len(ids), Questions: len(p.Questions), Own: p.Own, Quality: p.Quality}, nil
 }

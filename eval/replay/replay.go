@@ -11,6 +11,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/prefixcache"
+	"terrace/engine/shelf"
 	"terrace/eval"
 	"terrace/internal/clock"
 	"terrace/kvmanager/contexts"
@@ -29,17 +30,19 @@ type Options struct {
 
 // replaying is one placement over a trace.
 type replaying struct {
-	b      *Bench
-	o      Options
-	queue  queue
-	byID   map[string]*Context
-	shelf  *shelf
-	whole  References
-	use    *eval.StoreUse
-	asked  map[string][]Question // of each context so far, newest last
-	stale  []string              // contexts to profile again
-	emit   func(eval.Outcome) error
-	policy string
+	b         *Bench
+	o         Options
+	queue     queue
+	byID      map[string]*Context
+	shelf     *shelf.Shelf
+	profile   *Profile
+	placement policy.Placement
+	whole     References
+	use       *eval.StoreUse
+	asked     map[string][]Question // of each context so far, newest last
+	stale     []string              // contexts to profile again
+	emit      func(eval.Outcome) error
+	policy    string
 }
 
 // asked is a question about a context.
@@ -104,18 +107,22 @@ func (b *Bench) References(ctx context.Context, trace []Arrival, contexts []Cont
 				if err != nil {
 					return nil, err
 				}
-				base, err := b.base(ctx, ids, nil)
+				base, err := b.Base(ctx, ids, nil, nil)
 				if err != nil {
 					return nil, err
 				}
-				s, err = b.compress(ctx, base, ids, policy.Uncompressed)
+				s, err = b.Compress(ctx, base, ids, policy.Uncompressed)
 				base.Close()
 				if err != nil {
 					return nil, err
 				}
 				defer s.Close()
 			}
-			text, err := b.ask(ctx, s, a.Question)
+			question, err := b.question(a.Question)
+			if err != nil {
+				return nil, err
+			}
+			text, err := b.Ask(ctx, s, question)
 			if err != nil {
 				return nil, err
 			}
@@ -134,16 +141,12 @@ func (b *Bench) Replay(ctx context.Context, text string, trace []Arrival, all []
 	if err != nil {
 		return nil, err
 	}
-	configs := Configs(p)
-	if p.Kind == policy.PlaceFixed {
-		configs = []policy.Config{{Method: p.Method, Keep: p.Keep}}
-	}
-	sh, err := newShelf(b, store, p, configs, profile, o.Salt)
+	sh, err := shelf.New(shelf.Options{Reader: &b.Reader, Store: store, Placement: p})
 	if err != nil {
 		return nil, err
 	}
-	defer sh.close()
-	r := &replaying{b: b, o: o, queue: queue{clock: clock.Real(), trace: trace, speed: o.Speed}, byID: map[string]*Context{}, shelf: sh, whole: whole, asked: map[string][]Question{}, emit: emit, policy: text}
+	defer sh.Close()
+	r := &replaying{b: b, o: o, placement: p, profile: profile, queue: queue{clock: clock.Real(), trace: trace, speed: o.Speed}, byID: map[string]*Context{}, shelf: sh, whole: whole, asked: map[string][]Question{}, emit: emit, policy: text}
 	if o.SkipIdle {
 		r.queue.clock = clock.NewSkipping()
 	}
@@ -165,7 +168,7 @@ func (b *Bench) Replay(ctx context.Context, text string, trace []Arrival, all []
 		_, peak := store.Held(i)
 		r.use.StorePeak[t.Kind] += peak
 	}
-	r.use.Moves, r.use.Shrunk = sh.moved, sh.shrunk
+	r.use.Moves, r.use.Shrunk = sh.Moved, sh.Shrunk
 	return r.use, nil
 }
 
@@ -188,7 +191,7 @@ func (r *replaying) request(ctx context.Context, i int, arrived time.Duration) e
 
 // tidy puts contexts where they belong while nobody waits, and profiles again what has become worse than its profile.
 func (r *replaying) tidy(ctx context.Context, i int) error {
-	if err := r.shelf.settle(ctx); err != nil && ctx.Err() == nil {
+	if err := r.shelf.Settle(ctx); err != nil && ctx.Err() == nil {
 		r.use.Trouble = err.Error() // what could not be stored is computed when it is asked for
 	}
 	for len(r.stale) > 0 && r.queue.idle(i) {
@@ -197,7 +200,7 @@ func (r *replaying) tidy(ctx context.Context, i int) error {
 		if err := r.reprofile(ctx, id); err != nil {
 			return err
 		}
-		if err := r.shelf.settle(ctx); err != nil && ctx.Err() == nil {
+		if err := r.shelf.Settle(ctx); err != nil && ctx.Err() == nil {
 			r.use.Trouble = err.Error()
 		}
 	}
@@ -232,7 +235,24 @@ func (r *replaying) serve(ctx context.Context, i int, arrived time.Duration) (o 
 	o.PromptHash = eval.HashPrompt(slices.Concat(ids, question), r.b.MaxTokens)
 	r.asked[c.ID] = append(r.asked[c.ID], Question{Question: a.Question})
 	r.watch(c, config, score)
-	return o, r.shelf.used(c, ids, base)
+	return o, r.used(c, ids, base)
+}
+
+// used tells the placement of a request: a context that it does not know arrives. base may be nil.
+func (r *replaying) used(c *Context, ids []int, base *engine.Session) error {
+	if r.placement.Kind == policy.PlaceNone {
+		return nil
+	}
+	if r.shelf.Knows(c.ID) {
+		return r.shelf.Use(c.ID, base)
+	}
+	have := shelf.Have{Base: base}
+	if r.profile != nil {
+		if p := r.profile.Of(c.ID); p != nil {
+			have.Quality = p.Quality
+		}
+	}
+	return r.shelf.Arrive(shelf.Context{ID: c.ID, IDs: ids, Salt: r.o.Salt}, have)
 }
 
 // score is how like an answer is to that from the whole KV. It belongs to no request: where the clock can tell, it takes no time.
@@ -255,33 +275,31 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // answer reads the context from the shelf, or computes it; base is then what the shelf may be filled from.
 func (r *replaying) answer(ctx context.Context, c *Context, ids, question []int, arrived time.Time) (res *engine.Result, config policy.Config, base *engine.Session, err error) {
-	e, cx, it := r.b.Engine, r.shelf.cx, r.shelf.items[c.ID]
-	switch {
-	case r.shelf.placement.Kind == policy.PlaceNone:
+	e := r.b.Engine
+	if r.placement.Kind == policy.PlaceNone {
 		s, err := e.NewSession(nil)
 		if err != nil {
 			return nil, config, nil, err
 		}
 		defer s.Close()
-		res, err = s.Generate(ctx, r.b.request(slices.Concat(ids, question), arrived))
+		res, err = s.Generate(ctx, r.b.Request(slices.Concat(ids, question), arrived))
 		return res, policy.Uncompressed, nil, err
-	case it == nil || it.tier < 0:
+	}
+	config, stored := r.shelf.Where(c.ID)
+	if !stored {
 		return r.compute(ctx, ids, question, arrived)
 	}
-	if config = it.config; r.shelf.placement.Kind == policy.PlaceImpress {
-		config = r.shelf.important()
-	}
-	under, err := keptAs(config)
+	under, err := shelf.KeptAs(config)
 	if err != nil {
 		return nil, config, nil, err
 	}
-	found := cx.Find(ctx, ids, under, r.o.Salt)
+	found := r.b.Cache.Find(ctx, ids, under, r.o.Salt)
 	s, _, err := prefixcache.OpenContext(ctx, e, ids, under, found, engine.PrefillHooks{})
 	if err != nil {
 		return nil, config, nil, err
 	}
 	defer s.Close()
-	if res, err = s.Generate(ctx, r.b.request(question, arrived)); err == nil {
+	if res, err = s.Generate(ctx, r.b.Request(question, arrived)); err == nil {
 		res.Reused = found.Reused()
 	}
 	return res, config, nil, err
@@ -289,16 +307,7 @@ func (r *replaying) answer(ctx context.Context, c *Context, ids, question []int,
 
 // compute reads the context as it is, its last rows in a fork, and keeps what came before them for the shelf.
 func (r *replaying) compute(ctx context.Context, ids, question []int, arrived time.Time) (*engine.Result, policy.Config, *engine.Session, error) {
-	configs := Configs(r.shelf.placement)
-	switch r.shelf.placement.Kind {
-	case policy.PlaceFixed:
-		configs = []policy.Config{{Method: r.shelf.placement.Method, Keep: r.shelf.placement.Keep}}
-	case policy.PlaceImpress:
-		configs = []policy.Config{r.shelf.important()}
-	case policy.PlaceLRU:
-		configs = nil
-	}
-	base, err := r.b.base(ctx, ids, configs)
+	base, err := r.b.Base(ctx, ids, shelf.Configs(r.placement), nil)
 	if err != nil {
 		return nil, policy.Uncompressed, nil, err
 	}
@@ -308,7 +317,7 @@ func (r *replaying) compute(ctx context.Context, ids, question []int, arrived ti
 		return nil, policy.Uncompressed, nil, err
 	}
 	defer s.Close()
-	res, err := s.Generate(ctx, r.b.request(slices.Concat(ids[base.Tokens():], question), arrived))
+	res, err := s.Generate(ctx, r.b.Request(slices.Concat(ids[base.Tokens():], question), arrived))
 	if err != nil {
 		base.Close()
 		return nil, policy.Uncompressed, nil, err
@@ -318,14 +327,8 @@ func (r *replaying) compute(ctx context.Context, ids, question []int, arrived ti
 
 // watch notes a context whose answer is worse than its profile says by more than the placement allows.
 func (r *replaying) watch(c *Context, config policy.Config, score float64) {
-	limit := r.shelf.placement.Reprofile
-	if limit == 0 || r.shelf.profile == nil || slices.Contains(r.stale, c.ID) {
-		return
-	}
-	if p := r.shelf.profile.Of(c.ID); p != nil {
-		if q, ok := p.Of(config); ok && q-score > limit {
-			r.stale = append(r.stale, c.ID)
-		}
+	if !slices.Contains(r.stale, c.ID) && r.shelf.Worse(c.ID, config, score) {
+		r.stale = append(r.stale, c.ID)
 	}
 }
 
@@ -340,11 +343,13 @@ func (r *replaying) reprofile(ctx context.Context, id string) error {
 	}
 	c := r.byID[id]
 	begun := time.Now()
-	p, err := r.b.profileOne(ctx, c, questions, Configs(r.shelf.placement))
+	p, err := r.b.profileOne(ctx, c, questions, shelf.Configs(r.placement))
 	if err != nil {
 		return fmt.Errorf("replay: profile of context %q again: %w", id, err)
 	}
-	r.shelf.reprofiled(c, p)
+	if err := r.shelf.Profiled(id, p.Quality); err != nil {
+		return err
+	}
 	r.use.Reprofiled++
 	r.use.ProfileS += time.Since(begun).Seconds()
 	return nil

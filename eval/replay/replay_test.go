@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"terrace/engine"
 	"terrace/engine/prefixcache"
+	"terrace/engine/shelf"
 	"terrace/eval"
 	"terrace/internal/golden"
 	"terrace/internal/vfs"
@@ -49,7 +49,7 @@ func bench(t *testing.T) *Bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close(); file.Close() })
-	return &Bench{Engine: e, Tokenizer: tok, Quality: TokenF1{}, MaxTokens: 6}
+	return &Bench{Reader: shelf.Reader{Engine: e, Tokenizer: tok, Quality: TokenF1{}, MaxTokens: 6}}
 }
 
 // data is some contexts and a trace in which each is asked about several times.
@@ -109,7 +109,7 @@ func TestPlacements(t *testing.T) {
 	}
 	const evicpress = "evicpress:alpha=0.001,methods=keydiff/snapkv,keeps=0.5/0.25"
 	ev, _ := policy.ParsePlacement(evicpress)
-	profile, err := b.Profile(t.Context(), used, Configs(ev), nil)
+	profile, err := b.Profile(t.Context(), used, shelf.Configs(ev), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,62 +147,6 @@ func TestPlacements(t *testing.T) {
 		}
 		if placement == "lru" && len(tiers) != 2 {
 			t.Errorf("lru used %v", tiers)
-		}
-	}
-}
-
-// TestSmaller: a context that a placement makes smaller comes from its own record, and is what compressing it from the text gives;
-// by another method, or from a record without ranks, it does come from the text.
-func TestSmaller(t *testing.T) {
-	b := bench(t)
-	all, _ := data(1, 1)
-	store, err := contexts.Open(t.Context(), []contexts.Spec{{Kind: "host", CapacityBytes: 64 << 20}}, contexts.Options{FS: vfs.NewMem(1 << 30), Rule: contexts.Rule{Wait: true}, Write: contexts.WritePlaced})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	if b.Cache, err = prefixcache.Use(b.Engine, store, "tiny"); err != nil {
-		t.Fatal(err)
-	}
-	p, _ := policy.ParsePlacement("evicpress:alpha=0.1,methods=keydiff/snapkv,keeps=0.5/0.25")
-	sh, err := newShelf(b, store, p, Configs(p), nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ids, err := b.encode(&all[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	taken := func(it *item, method string, keep float64) []*contexts.Record {
-		t.Helper()
-		records, err := sh.take(t.Context(), it, policy.Config{Method: method, Keep: keep})
-		if err != nil || len(records) == 0 {
-			t.Fatal(len(records), err)
-		}
-		return records
-	}
-	for _, method := range []string{"keydiff", "snapkv"} {
-		half := &item{c: &all[0], ids: ids, config: policy.Config{Method: method, Keep: 0.5}}
-		records := taken(&item{c: &all[0], ids: ids, tier: -1}, method, 0.5)
-		if err := store.PutOn(t.Context(), 0, records); err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range records {
-			half.keys = append(half.keys, r.Key)
-		}
-		before := sh.shrunk
-		want, got := taken(&item{c: &all[0], ids: ids, tier: -1}, method, 0.25), taken(half, method, 0.25)
-		if sh.shrunk != before+1 || len(got) != len(want) {
-			t.Fatalf("%s: %d made smaller, %d records, want %d", method, sh.shrunk-before, len(got), len(want))
-		}
-		for i := range want {
-			if got[i].Meta != want[i].Meta || !slices.Equal(got[i].Section(0), want[i].Section(0)) {
-				t.Errorf("%s: record %d has other tokens", method, i)
-			}
-		}
-		other := map[string]string{"keydiff": "snapkv", "snapkv": "keydiff"}[method]
-		if taken(half, other, 0.25); sh.shrunk != before+1 {
-			t.Errorf("%s was made of %s", other, method)
 		}
 	}
 }
@@ -272,7 +216,7 @@ func TestQuality(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	for _, q := range []Quality{Cosine{e}, TokenF1{}} {
+	for _, q := range []shelf.Quality{shelf.Cosine{Encoder: e}, TokenF1{}} {
 		s, err := q.Scores([]string{"hello world", "the fox", "", strings.Repeat("dog ", 300)}, []string{"hello world", "a quick answer", "", "dog"})
 		if err != nil || s[0] != 1 || s[2] != 1 || s[1] >= 1 || s[3] >= 1 {
 			t.Errorf("%s: %v %v", q.Name(), s, err)

@@ -70,3 +70,24 @@ func (s *Store) ReadFrom(ctx context.Context, tier int, keys []Key) ([]*Record, 
 func (s *Store) Drop(ctx context.Context, tier int, keys []Key) error {
 	return s.tiers[tier].remove(ctx, keys)
 }
+
+// DropOthers removes what lies on a tier and is none of those that known says, and returns how many records.
+func (s *Store) DropOthers(ctx context.Context, tier int, known func(Key) bool) (int, error) {
+	entries, err := s.tiers[tier].list(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var others []Key
+	for _, e := range entries {
+		if !known(e.Key) {
+			others = append(others, e.Key)
+		}
+	}
+	if len(others) == 0 {
+		return 0, nil
+	}
+	return len(others), s.tiers[tier].remove(ctx, others)
+}
+
+// Placed reports whether a placement says what is stored.
+func (s *Store) Placed() bool { return s != nil && s.o.Write == WritePlaced }

@@ -1,0 +1,14 @@
+// Package shelf keeps contexts (beginnings that prompts share) on the tiers of a store as a placement says: it carries out what a
+// policy.Layout decides, compresses contexts, moves them, and measures what compressing costs in quality.
+//
+// Invariants.
+//  1. No tier is ever over its capacity: what leaves a place does so before something else is put there.
+//  2. An interrupted step leaves contexts where they were, or nowhere (then they are computed); never in part.
+//  3. Quality is that of the measure given, against answers from the whole KV; what was measured stays when a profile is interrupted.
+//  4. Bytes of blocks that several whole contexts share count for each in the layout, and lie on a tier once.
+//
+// Concurrency: all is called from the goroutine that owns the engine.
+//
+// Files: configs.go (configurations and their policies), reader.go (reading and compressing), profile.go (quality), shelf.go (what is
+// kept), moves.go (carrying out).
+package shelf

@@ -143,10 +143,11 @@ func (m *Manager) BlockBytes() int {
 
 // Stats are the byte accounts of a cache.
 type Stats struct {
-	InUseBytes  int64 // pages referenced now
-	PeakBytes   int64 // most referenced since the start or ResetPeak
-	BudgetBytes int64 // 0 = no limit
-	Sequences   int
+	InUseBytes   int64 // pages referenced now, and what is charged
+	ChargedBytes int64 // of them those that are not pages (Charge)
+	PeakBytes    int64 // most in use since the start or ResetPeak
+	BudgetBytes  int64 // 0 = no limit
+	Sequences    int
 	// TokensRead counts the tokens, a layer and KV head, that passes with a backing store have asked for, TokensFetched those of
 	// them that were not in memory.
 	TokensRead, TokensFetched int64
@@ -154,7 +155,7 @@ type Stats struct {
 
 // Stats returns the accounts.
 func (m *Manager) Stats() Stats {
-	return Stats{InUseBytes: m.inUse, PeakBytes: m.peak, BudgetBytes: m.o.BudgetBytes, Sequences: m.sequences,
+	return Stats{InUseBytes: m.inUse, ChargedBytes: m.charged, PeakBytes: m.peak, BudgetBytes: m.o.BudgetBytes, Sequences: m.sequences,
 		TokensRead: m.asked, TokensFetched: m.fetched}
 }
 

@@ -241,7 +241,7 @@ func (h *driveScoring) count(sketchBytes int64) {
 	h.use.SketchBytes, h.use.SavedBytes = sketchBytes, int64(cold)*int64(h.tokenBytes())
 }
 
-// end waits for what is under way; its outcome belongs to nobody.
+// end waits for what is under way, whose outcome belongs to nobody, and forgets what is hot and what the drive was told.
 func (h *driveScoring) end() {
 	if h == nil {
 		return
@@ -252,8 +252,11 @@ func (h *driveScoring) end() {
 		if hl.told != nil {
 			h.c.t.f.await(hl.told.done)
 		}
+		*hl.hot = hotTokens{}
+		hl.told, hl.stored = nil, 0
 	}
 	h.abandonMigration()
+	h.moving = migration{}
 }
 
 // cut forgets the tokens from n on.

@@ -38,6 +38,11 @@ func (h *hotTokens) hold(i int) {
 	}
 	h.index[h.of[i]] = int32(i)
 	h.held++
+	h.lowerColdEnd()
+}
+
+// lowerColdEnd brings coldEnd to just behind the last cold token.
+func (h *hotTokens) lowerColdEnd() {
 	for h.coldEnd > 0 && h.of[h.coldEnd-1] >= 0 {
 		h.coldEnd--
 	}
@@ -109,4 +114,5 @@ func (h *hotTokens) cut(n int) {
 	}
 	h.of = slices.Clip(h.of[:min(n, len(h.of))])
 	h.coldEnd = min(h.coldEnd, len(h.of))
+	h.lowerColdEnd()
 }

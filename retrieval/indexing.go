@@ -1,6 +1,8 @@
 package retrieval
 
 import (
+	"slices"
+
 	"terrace/attention"
 	"terrace/attention/keyindex"
 	"terrace/internal/trace"
@@ -122,12 +124,21 @@ func (t *Sequence) MaskedPairs() (pairs int) {
 	return pairs
 }
 
-// cut forgets what the index has of tokens from number n on, which were taken back; nil has nothing.
+// cut forgets what the index has of tokens from position n on, which are taken back; nil has nothing.
 func (s *selector) cut(n int32) {
 	if s == nil {
 		return
 	}
-	for i := range s.layers {
-		s.layers[i].index.CutIndexed(int(n))
+	for layer := range s.layers {
+		index := s.layers[layer].index
+		if index == nil {
+			continue
+		}
+		index.CutIndexed(int(n))
+		for g := range index.Heads() {
+			pos := s.t.seq.PositionList(layer, g)
+			left, _ := slices.BinarySearch(pos, n)
+			index.Head(g).Cut(pos[:left])
+		}
 	}
 }

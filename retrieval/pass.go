@@ -24,6 +24,7 @@ type Pass struct {
 	Rows []Rows
 	f    *Shared
 	seqs []attention.Seq
+	of   []*Sequence // of seqs
 	job  appendJob
 	all  together
 }
@@ -169,11 +170,11 @@ func (t *Sequence) follows(layer int) bool {
 // [rows, Heads·KeyDim] are the rows' queries, or nil where no policy asks (Asks). Pages that are read whole are in host memory afterwards.
 func (p *Pass) Select(layer int, q []float32) {
 	width, row := p.f.o.Shape.queryWidth(layer), 0
-	p.seqs = p.seqs[:0]
+	p.seqs, p.of = p.seqs[:0], p.of[:0]
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		n := len(r.Pos)
-		p.seqs = append(p.seqs, attention.Seq{Pos: r.Pos})
+		p.seqs, p.of = append(p.seqs, attention.Seq{Pos: r.Pos}), append(p.of, r.Sequence)
 		if r.Err == nil {
 			var own []float32
 			if q != nil {
@@ -266,18 +267,16 @@ func (p *Pass) guess(layer int, guess Guesser) error {
 
 // Fetched is what Fetch returned, of the texts that are left in Rows.
 func (p *Pass) Fetched() []attention.Seq {
-	kept := p.seqs[:0]
-	for _, s := range p.seqs {
-		for i := range p.Rows {
-			if len(s.Views) > 0 && s.Views[0].Cache == p.Rows[i].Sequence.seq.ID() {
-				s.Pos = p.Rows[i].Pos
-				kept = append(kept, s)
-				break
-			}
+	kept := 0
+	for i, of := range p.of {
+		if kept < len(p.Rows) && p.Rows[kept].Sequence == of {
+			p.seqs[kept], p.of[kept] = p.seqs[i], of
+			p.seqs[kept].Pos = p.Rows[kept].Pos
+			kept++
 		}
 	}
-	p.seqs = kept
-	return kept
+	p.seqs, p.of = p.seqs[:kept], p.of[:kept]
+	return p.seqs
 }
 
 // Fetch waits for what the rows read of a layer and returns what each text's rows attend to, in the order of Rows.
@@ -375,6 +374,7 @@ func (p *Pass) End() {
 				p.fail(i, err)
 				continue
 			}
+			r.Sequence.sel.stepped()
 		}
 		r.Sequence.read += int32(r.New)
 		r.Sequence.seq.CommitStates(r.Sequence.read)
@@ -412,10 +412,11 @@ func (r *Rows) undo() {
 	t := r.Sequence
 	if r.Reading.Prompt() {
 		err = t.res.free()
+		t.sel.drop()
 	} else {
 		err = t.res.cut(t.read)
+		t.sel.cut(t.read)
 	}
-	t.sel.cut(t.read)
 	if more := t.seq.Truncate(t.read); err == nil {
 		err = more
 	}

@@ -38,6 +38,7 @@ type selected struct {
 	index    *keyindex.Index
 	guess    []float32 // this layer's query as guessed from the layer before
 	previous []float32 // this layer's query one step ago
+	newest   []float32 // that of the step in progress, which is the previous one once the step has ended
 	kept     [][]int32 // what was selected, by KV head
 	all      bool      // everything was
 	beside   policy.Estimates
@@ -189,7 +190,30 @@ func (s *selector) again(owner int, seq *attention.Seq) {
 // remember keeps a step's query for policies that score with the last step's.
 func (s *selector) remember(l *selected, q []float32) {
 	if s.t.obs.needs.Query == policy.QueryPrevious {
-		l.previous = append(l.previous[:0], q...)
+		l.newest = append(l.newest[:0], q...)
+	}
+}
+
+// stepped ends a step: its queries are the previous ones.
+func (s *selector) stepped() {
+	if s == nil || s.t.obs.needs.Query != policy.QueryPrevious {
+		return
+	}
+	for i := range s.layers {
+		if l := &s.layers[i]; len(l.newest) > 0 {
+			l.previous, l.newest = l.newest, l.previous[:0]
+		}
+	}
+}
+
+// drop forgets what is scanned, and by which queries: it is built again at the end of a prompt. nil has nothing.
+func (s *selector) drop() {
+	if s == nil {
+		return
+	}
+	for i := range s.layers {
+		l := &s.layers[i]
+		l.index, l.previous, l.newest = nil, nil, nil
 	}
 }
 

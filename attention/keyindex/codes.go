@@ -62,6 +62,17 @@ func (c *Codes) Reset() {
 	}
 }
 
+// Cut forgets the tokens from number n on and keeps the memory.
+func (c *Codes) Cut(n int) {
+	tiles := (n + kvpage.Tile - 1) / kvpage.Tile
+	for i, left := 0, tiles; i < len(c.chunks); i++ {
+		most := min(left, ChunkTokens/kvpage.Tile)
+		c.chunks[i] = c.chunks[i][:most*kvpage.CodeTileBytes(c.elem, c.dim)]
+		left -= most
+	}
+	c.tokens, c.scales = n, c.scales[:min(len(c.scales), tiles*kvpage.Tile)]
+}
+
 // Put writes the integers of token i (at most one past the last): -127..127 for int8, -7..7 for int4.
 func (c *Codes) Put(i int, codes []int8) {
 	c.extend(i)

@@ -1,0 +1,306 @@
+package retrieval
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"terrace/csdshim"
+	"terrace/internal/clock"
+	"terrace/internal/kernels"
+	"terrace/offload"
+)
+
+var errTest = errors.New("a test's own error")
+
+// bubble runs a test where nothing depends on the machine's speed.
+func bubble(t *testing.T, name string, run func(t *testing.T)) {
+	t.Helper()
+	t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) { synctest.Test(t, run) })
+}
+
+// places are a policy on each kind of residency.
+var places = []struct {
+	name, policy string
+	with         setup
+}{
+	{"resident", "quest:budget=64", setup{}},
+	{"resident, dropping", "h2o:budget=60", setup{}},
+	{"streamed", "full", setup{blocks: 90}},
+	{"streamed, dropping", "h2o:budget=60", setup{blocks: 90}},
+	{"cached pages", "quest:budget=64", setup{blocks: 200}},
+	{"cached tokens", "hillinfer:alpha=0.2", setup{blocks: 200}},
+	{"cached tokens, last query", "hillinfer:alpha=0.2,query=prev_step", setup{blocks: 200}},
+	{"drive", "hillinfer:alpha=0.2", setup{blocks: 200, codes: csdshim.CodesInt8}},
+	{"drive, whole tokens", "hillinfer:alpha=0.2,pools=token,beta_mode=fixed,beta=0.3", setup{blocks: 200, codes: csdshim.CodesInt8}},
+	{"drive, int4", "hillinfer:alpha=0.2,score=int4,query=exact", setup{blocks: 200, codes: csdshim.CodesInt4}},
+}
+
+// outputs are what a sequence read and computed in a pass.
+func (x *scenarioText) outputs() string { return fmt.Sprint(x.picks, x.out) }
+
+// alone is what a sequence of a seed gives step by step after a prompt, in a scenario of its own.
+func alone(t *testing.T, policy string, with setup, seed uint64, prompt, steps int) (out []string) {
+	t.Helper()
+	spec := parsed(t, policy)
+	s := openScenario(t, spec, with)
+	defer s.close(t)
+	x := s.text(t, "alone", spec)
+	x.seed = seed
+	if err := s.prompt(x, prompt, 64); err != nil {
+		t.Fatal(err)
+	}
+	for range steps {
+		if err := s.step(x); err != nil {
+			t.Fatal(err)
+		}
+		s.check(t)
+		out = append(out, x.outputs())
+	}
+	return out
+}
+
+// TestBatchIsAlone: what a sequence reads and computes in a batch is what it does alone, wherever its tokens lie.
+func TestBatchIsAlone(t *testing.T) {
+	const steps = 10
+	for _, place := range places {
+		bubble(t, place.name, func(t *testing.T) {
+			spec := parsed(t, place.policy)
+			s := openScenario(t, spec, place.with)
+			defer s.close(t)
+			var texts []*scenarioText
+			var want [][]string
+			for i, prompt := range []int{250, 201, 144} {
+				x := s.text(t, fmt.Sprint("text ", i), spec)
+				if err := s.prompt(x, prompt, 64); err != nil {
+					t.Fatal(err)
+				}
+				s.check(t)
+				texts, want = append(texts, x), append(want, alone(t, place.policy, setup{}, x.seed, prompt, steps))
+			}
+			for step := range steps {
+				if err := s.step(texts...); err != nil {
+					t.Fatalf("step %d: %v", step, err)
+				}
+				s.check(t)
+				for i, x := range texts {
+					if got := x.outputs(); got != want[i][step] {
+						t.Errorf("step %d, sequence %d: picks or outputs differ from those alone in host memory", step, i)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestFailureStaysItsOwn: a sequence that fails in some layer is taken back, the others of the batch read and compute what they would have,
+// and the failed one goes on as if it had not been tried.
+func TestFailureStaysItsOwn(t *testing.T) {
+	const prompt, steps = 200, 4
+	for _, place := range places {
+		for at := range 3 {
+			bubble(t, fmt.Sprint(place.name, ", layer ", at), func(t *testing.T) {
+				spec := parsed(t, place.policy)
+				s := openScenario(t, spec, place.with)
+				defer s.close(t)
+				a, b := s.text(t, "a", spec), s.text(t, "b", spec)
+				wantA, wantB := alone(t, place.policy, setup{}, a.seed, prompt, steps), alone(t, place.policy, setup{}, b.seed, prompt, steps)
+				if err := errors.Join(s.prompt(a, prompt, 64), s.prompt(b, prompt, 64)); err != nil {
+					t.Fatal(err)
+				}
+				s.broken = func(layer int, p *Pass) {
+					if layer == at {
+						p.Fail(0, errTest)
+					}
+				}
+				if err := s.step(a, b); !errors.Is(err, errTest) {
+					t.Fatalf("failed with %v", err)
+				}
+				s.broken = nil
+				s.check(t)
+				if a.Read() != prompt || b.Read() != prompt+1 || b.outputs() != wantB[0] {
+					t.Fatalf("%d and %d read; the other's outputs changed: %v", a.Read(), b.Read(), b.outputs() != wantB[0])
+				}
+				for step := 1; step < steps; step++ {
+					if err := s.step(b, a); err != nil {
+						t.Fatal(err)
+					}
+					s.check(t)
+					if dropping := strings.Contains(place.policy, "h2o"); a.outputs() != wantA[step-1] && !dropping || b.outputs() != wantB[step] {
+						t.Errorf("step %d differs behind a failure", step)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestFailedPassIsTakenBack: where a whole pass ends early all of its rows are gone, prompts' and steps', and can be tried again.
+func TestFailedPassIsTakenBack(t *testing.T) {
+	for _, place := range places {
+		if strings.Contains(place.policy, "h2o") {
+			continue // what it dropped in the layers before is gone
+		}
+		bubble(t, place.name, func(t *testing.T) {
+			spec := parsed(t, place.policy)
+			s := openScenario(t, spec, place.with)
+			defer s.close(t)
+			x := s.text(t, "a", spec)
+			want := alone(t, place.policy, setup{}, x.seed, 180, 3)
+			s.broken = func(layer int, p *Pass) {
+				if layer == 1 && p.Rows[0].Reading != Chunk {
+					p.Fail(0, errTest)
+				}
+			}
+			if err := s.prompt(x, 180, 64); !errors.Is(err, errTest) {
+				t.Fatal(err)
+			}
+			s.check(t)
+			if x.Read() != 128 {
+				t.Fatalf("%d tokens of two chunks are read", x.Read())
+			}
+			s.broken = nil
+			if err := s.prompt(x, 180-128, 64); err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range want {
+				s.broken = func(layer int, p *Pass) {
+					if layer == 2 {
+						p.Fail(0, errTest)
+					}
+				}
+				if err := s.step(x); !errors.Is(err, errTest) {
+					t.Fatal(err)
+				}
+				s.check(t)
+				s.broken = nil
+				if err := s.step(x); err != nil || x.outputs() != w {
+					t.Fatalf("%v; outputs differ behind a pass that was taken back", err)
+				}
+			}
+		})
+	}
+}
+
+// TestLostReadsFailOne: what the backing store cannot read fails the sequence that wants it, says so, and no other.
+func TestLostReadsFailOne(t *testing.T) {
+	for _, place := range places {
+		if place.with.blocks == 0 || place.name == "streamed, dropping" {
+			continue
+		}
+		bubble(t, place.name, func(t *testing.T) {
+			spec := parsed(t, place.policy)
+			with := place.with
+			with.blocks = 110
+			s := openScenario(t, spec, with)
+			defer s.close(t)
+			a, b := s.text(t, "a", spec), s.text(t, "b", spec)
+			if err := errors.Join(s.prompt(a, 400, 64), s.prompt(b, 400, 64)); err != nil {
+				t.Fatal(err)
+			}
+			want, home := alone(t, place.policy, setup{}, b.seed, 400, 12), a.Home()
+			s.lose(home)
+			failed := 0
+			for step := range want {
+				err := s.step(a, b)
+				s.check(t)
+				if err != nil {
+					failed++
+					if !errors.Is(err, errTest) {
+						t.Fatalf("step %d: %v", step, err)
+					}
+				}
+				if int(b.Read()) != 401+step || b.outputs() != want[step] {
+					t.Fatalf("step %d: the sequence that has its tokens failed too, or differs: %v", step, err)
+				}
+			}
+			if failed == 0 {
+				t.Error("nothing was read of what is lost")
+			}
+			s.lose(0)
+			s.wait()
+			if err := s.step(a); err != nil {
+				t.Errorf("what can be read again is not: %v", err)
+			}
+		})
+	}
+}
+
+// lose has reads of a sequence's home fail, by whatever call; 0 = none.
+func (s *scenario) lose(home uint64) {
+	s.store.Change(func() {
+		s.store.Fail = func(key offload.Key, write bool) error {
+			if !write && key.Seq == home {
+				return errTest
+			}
+			return nil
+		}
+	})
+	if s.drive != nil {
+		s.drive.mu.Lock()
+		defer s.drive.mu.Unlock()
+		s.drive.lost = home
+	}
+}
+
+// wait lets what is under way end.
+func (s *scenario) wait() {
+	s.settle()
+	_ = clock.Real().Sleep(testContext, time.Minute)
+	s.settle()
+}
+
+// TestGuessesAreTakenBack: a step's rows behind the first are guesses; what was wrong is cut, and the sequence goes on as without them.
+func TestGuessesAreTakenBack(t *testing.T) {
+	for _, with := range []setup{{}, {blocks: 60}} {
+		bubble(t, fmt.Sprint(with.blocks, " blocks"), func(t *testing.T) {
+			spec := parsed(t, "full")
+			s := openScenario(t, spec, with)
+			defer s.close(t)
+			x := s.text(t, "a", spec)
+			want := alone(t, "full", setup{}, x.seed, 150, 8)
+			if err := s.prompt(x, 150, 64); err != nil {
+				t.Fatal(err)
+			}
+			for at := 0; at < 6; at += 2 {
+				if err := s.pass(kernels.Decode, Rows{Sequence: x.Sequence, Reading: Step, New: 4, Pos: x.next(4), Len: int(x.Read()) + 4}); err != nil {
+					t.Fatal(err)
+				}
+				if err := x.Truncate(x.Read() - 3); err != nil { // one of three guesses is right
+					t.Fatal(err)
+				}
+				s.check(t)
+				if err := s.step(x); err != nil || x.outputs() != want[at+1] {
+					t.Fatalf("step %d: %v; or outputs differ behind wrong guesses", at+1, err)
+				}
+			}
+		})
+	}
+}
+
+// TestFetchedFollowsRows: what is left of a fetch are the rows that are left, in their order, wherever the views come from.
+func TestFetchedFollowsRows(t *testing.T) {
+	s := openScenario(t, parsed(t, "full"), setup{bare: true})
+	defer s.close(t)
+	var p Pass
+	p.Open(s.shared)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		x := s.text(t, name, parsed(t, "full"))
+		p.Rows = append(p.Rows, Rows{Sequence: x.Sequence, Reading: Chunk, New: 1, Pos: []int32{0}})
+	}
+	p.Select(0, nil)
+	for i := range p.seqs {
+		p.seqs[i].Views = nil // as if from a token cache, which does not name the sequence
+		p.seqs[i].Out = []float32{float32(i)}
+	}
+	p.Rows = slices.DeleteFunc(p.Rows, func(r Rows) bool { return r.Sequence == s.texts["a"].Sequence || r.Sequence == s.texts["c"].Sequence })
+	p.Rows[1].Pos = []int32{7}
+	got := p.Fetched()
+	if len(got) != 2 || got[0].Out[0] != 1 || got[1].Out[0] != 3 || got[1].Pos[0] != 7 {
+		t.Errorf("left of a fetch: %+v", got)
+	}
+}

@@ -26,14 +26,19 @@ type suiteFlags struct {
 	maxContext string
 	seed       uint64
 	noChat     bool
-	lengths    []string
-	depths     []float64
-	shots      int
-	chunk      int
-	kl         bool
-	prompts    string
-	tokens     int
-	policies   []string // of the run: full among others makes perplexity compare with it
+	placing
+	shots    int
+	chunk    int
+	kl       bool
+	prompts  string
+	tokens   int
+	policies []string // of the run: full among others makes perplexity compare with it
+}
+
+// placing is where needles lie: in texts of which lengths, how deep.
+type placing struct {
+	lengths []string
+	depths  []float64
 }
 
 // suites lists what --suite takes, and the flags of suiteFlags that each reads: the others are refused, not ignored.

@@ -100,23 +100,18 @@ func (f *sampleFlags) request() (engine.Request, error) {
 type generateCommand struct {
 	*app
 
-	load       loadFlags
-	sample     sampleFlags
-	kv         kvFlags
-	speculate  speculateFlags
-	store      storeFlags
-	prefixFile string
-	prompt     string
-	promptFile string
-	idsFile    string
-	chat, raw  bool
-	system     string
-	asJSON     bool
-	constrain  constrainFlags
-	rows       rowFlags
-	logprobs   int               // likeliest tokens beside each; -1 = no log probabilities
-	probs      []offline.Logprob // of what was generated
-	seeded     bool              // --seed was given
+	load      loadFlags
+	sample    sampleFlags
+	kv        kvFlags
+	speculate speculateFlags
+	store     storeFlags
+	promptFlags
+	asJSON    bool
+	constrain constrainFlags
+	rows      rowFlags
+	logprobs  int               // likeliest tokens beside each; -1 = no log probabilities
+	probs     []offline.Logprob // of what was generated
+	seeded    bool              // --seed was given
 }
 
 func newGenerate(a *app) *cobra.Command {

@@ -41,31 +41,49 @@ const defaultModel = "smollm2:135m"
 // loadFlags are the flags of every command that needs a model.
 type loadFlags struct {
 	model, hfRepo string
-	backend       string
-	severally     bool     // the command takes several backends, one after the other
-	backends      []string // where it does
-	threads       int
-	context       string
-	exact         bool
-	dtype         string
-	kvType        string
-	kvWindow      int
-	kvRotate      bool
-	ctk, ctv      string
-	chunk         int
-	pageTokens    int
-	traceFile     string
-	serves        bool   // a server: --trace is its own
-	gpuLayers     string // llama.cpp's, without a meaning here
-	templateFile  string // chat template instead of the model's own
 	loras         []string
-	policy        string // set by openKVEngine
-	windowOnly    bool   // set by openKVEngine: terrace.Options.WindowOnly
-	machine       tier.Machine
-	weights       string // --weights
-	memory        string // --memory
-	beside        int64  // of it, taken by stores of prompts; set by openKVEngine
-	texts         int    // that are decoded together; 0 = one
+	templateFile  string // chat template instead of the model's own
+	context       string
+	serves        bool // a server: --trace is its own
+	traceFile     string
+	gpuLayers     string // llama.cpp's, without a meaning here
+
+	backendFlags
+	numberFlags
+	memoryFlags
+	purpose
+}
+
+// backendFlags say what computes.
+type backendFlags struct {
+	backend   string
+	severally bool     // the command takes several backends, one after the other
+	backends  []string // where it does
+	threads   int
+}
+
+// numberFlags are the formats of numbers and the sizes in which they are worked on.
+type numberFlags struct {
+	exact      bool
+	dtype      string
+	kvType     string
+	kvWindow   int
+	kvRotate   bool
+	ctk, ctv   string
+	chunk      int
+	pageTokens int
+}
+
+// memoryFlags bound what weights take, or all.
+type memoryFlags struct{ weights, memory string }
+
+// purpose is what a command opens a model for: no flags of its own, but set from others.
+type purpose struct {
+	policy     string
+	windowOnly bool // terrace.Options.WindowOnly
+	machine    tier.Machine
+	beside     int64 // of --memory, taken by stores of prompts
+	texts      int   // that are decoded together; 0 = one
 }
 
 func (f *loadFlags) add(cmd *cobra.Command) {

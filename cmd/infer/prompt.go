@@ -10,6 +10,16 @@ import (
 // stdinPatience is how long standard input may stay silent before the user is told what is waited for.
 const stdinPatience = 2 * time.Second
 
+// promptFlags say where a prompt comes from, and in which form the model reads it.
+type promptFlags struct {
+	prefixFile string
+	prompt     string
+	promptFile string
+	idsFile    string
+	chat, raw  bool
+	system     string
+}
+
 // readPrompt takes the prompt from the one place that was given: argument, --prompt, --prompt-file, --ids-file, or a pipe. What
 // is piped beside an argument or --prompt goes below it.
 func (gen *generateCommand) readPrompt(args []string) (text string, ids []int, err error) {

@@ -38,11 +38,11 @@ func TestPrompts(t *testing.T) {
 	}{
 		{"argument alone", "", generateCommand{}, []string{"Say"}, "Say"},
 		{"argument and pipe", "a\nb\n", generateCommand{}, []string{"Say"}, "Say\n\na\nb"},
-		{"--prompt and pipe", "a", generateCommand{prompt: "Say"}, nil, "Say\n\na"},
+		{"--prompt and pipe", "a", generateCommand{promptFlags: promptFlags{prompt: "Say"}}, nil, "Say\n\na"},
 		{"pipe alone", "a\r\n", generateCommand{}, nil, "a"},
 		{"one line break is dropped", "a\n\n", generateCommand{}, nil, "a\n"},
-		{"- is a pipe", "a\n", generateCommand{promptFile: "-"}, nil, "a"},
-		{"a file is taken as it is", "not read", generateCommand{promptFile: file}, nil, "from a file\n"},
+		{"- is a pipe", "a\n", generateCommand{promptFlags: promptFlags{promptFile: "-"}}, nil, "a"},
+		{"a file is taken as it is", "not read", generateCommand{promptFlags: promptFlags{promptFile: file}}, nil, "from a file\n"},
 		{"a line break alone", "\n", generateCommand{}, []string{"Say"}, "Say"},
 	} {
 		if got, err := promptOf(t, &c.f, strings.NewReader(c.stdin), c.args...); err != nil || got != c.want {

@@ -29,32 +29,53 @@ func init() { register(newServe) }
 type serveCommand struct {
 	*app
 
-	load           loadFlags
-	kv             kvFlags
-	store          storeFlags
-	sampling       samplingFlags
-	guess          bool
-	deterministic  bool
-	placement      string
-	addr           string
-	readyFile      string
-	aliases        []string
-	batch, queue   int
+	load         loadFlags
+	kv           kvFlags
+	store        storeFlags
+	sampling     samplingFlags
+	placement    string
+	batch, queue int
+	itl          time.Duration
+	metricsAlias string
+	traces       *traceFolder
+
+	answerFlags
+	addressFlags
+	accessFlags
+	servedFlags
+}
+
+// answerFlags say how texts are made and written.
+type answerFlags struct {
+	guess         bool
+	deterministic bool
+	reasoning     string
+	special       bool
+}
+
+// addressFlags say where the server listens and what it tells its keeper.
+type addressFlags struct {
+	addr      string
+	readyFile string
+	grace     time.Duration
+	log       string
+}
+
+// accessFlags say who may ask.
+type accessFlags struct {
 	keyFile        string
 	insecure       bool
 	openMetrics    bool
 	metricsKeyFile string
-	grace          time.Duration
-	itl            time.Duration
-	log            string
-	metricsAlias   string
-	reasoning      string
-	special        bool
 	origins        []string
-	models         []string // several, as arguments; none = load's
-	modelsMemory   string
-	embeddings     string
-	traces         *traceFolder
+}
+
+// servedFlags are the models and their names.
+type servedFlags struct {
+	aliases      []string
+	models       []string // several, as arguments; none = load's
+	modelsMemory string
+	embeddings   string
 }
 
 func newServe(a *app) *cobra.Command {

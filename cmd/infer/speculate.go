@@ -40,7 +40,7 @@ func (f *speculateFlags) open(a *app, load *loadFlags, l *loaded) (*drafting, er
 	if !ok {
 		return &drafting{ngram: f.spec == "ngram"}, nil
 	}
-	small, err := a.openEngine(&loadFlags{model: name, backend: load.backend, threads: load.threads, context: load.context, dtype: "f32"}, nil)
+	small, err := a.openEngine(&loadFlags{model: name, backendFlags: load.backendFlags, context: load.context, numberFlags: numberFlags{dtype: "f32"}}, nil)
 	if err != nil {
 		return nil, err
 	}

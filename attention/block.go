@@ -35,11 +35,17 @@ type blockWalk struct {
 	rows   []int32 // positions of the task's rows, ascending
 	listed bool    // walk k.slots instead of the view
 
-	gapAt     int // tiles of the view up to the end of its first part's tokens
-	gap       int // tiles without a token between them and its second part: not counted, so that blocks are the same for every page size
-	at, end   int // next tile and end of the tiles, of those that count
-	first     int // first tile that a row sees: what its block has before it is not looked at, a tier may have its bytes
-	number    int // of the block
+	gapAt   int // tiles of the view up to the end of its first part's tokens
+	gap     int // tiles without a token between them and its second part: not counted, so that blocks are the same for every page size
+	at, end int // next tile and end of the tiles, of those that count
+	first   int // first tile that a row sees: what its block has before it is not looked at, a tier may have its bytes
+	number  int // of the block
+
+	blockSlots
+}
+
+// blockSlots are the tokens of the block that the walk is at.
+type blockSlots struct {
 	slots     [blockTiles]slot
 	low, high int32 // smallest and largest position in the block
 	dead      bool  // some slots of the block hold no token

@@ -82,7 +82,7 @@ func (e *Engine) readSample(d *policy.Decomposition, keys bool) error {
 		return err
 	}
 	defer s.Close()
-	w := &wholePrompt{e: e, s: s, ctx: context.Background(), total: len(ids)}
+	w := &wholePrompt{e: e, s: s, ctx: context.Background(), promptSpan: promptSpan{total: len(ids)}}
 	return guarded(func() error {
 		return w.eachLayer(ids, func(layer int) error {
 			if !e.cache.Reads(layer) {

@@ -99,14 +99,20 @@ type wholePrompt struct {
 	hidden []float32 // [rows, RowWidth]
 	pos    []int32   // [rows] positions alive, ascending
 	lens   []int32   // [rows] the prompt's length, as rotary scaling wants it
-	total  int       // positions of the text once the prompt is read
-	base   int       // positions read before
-	more   bool      // rows of the prompt follow these
-	rest   int       // how many
-	late   bool      // rows that come back while decoding
 	kept   keptRows
 	pass   pass
 	lo, hi int // rows of the block in progress
+
+	promptSpan
+}
+
+// promptSpan says which positions the rows are of.
+type promptSpan struct {
+	total int  // positions of the text once the prompt is read
+	base  int  // positions read before
+	more  bool // rows of the prompt follow these
+	rest  int  // how many
+	late  bool // rows that come back while decoding
 }
 
 // keptRows are what was computed of all rows of a layer before they go on. Fields are nil where nothing was.
@@ -123,7 +129,7 @@ func (s *Session) readByLayer(ctx context.Context, ids []int, hooks PrefillHooks
 	if hooks.Each != nil {
 		return fmt.Errorf("engine: policy %s prunes or masks the prompt: only its last token's logits are available: %w", s.text.Policy(), model.ErrUnsupported)
 	}
-	w := &wholePrompt{e: s.e, s: s, ctx: ctx, total: len(ids)}
+	w := &wholePrompt{e: s.e, s: s, ctx: ctx, promptSpan: promptSpan{total: len(ids)}}
 	s.text.SetPrompt(len(ids))
 	s.revival.open(len(ids))
 	if err := guarded(func() error { return w.run(ids, hooks.Progress) }); err != nil {
@@ -143,7 +149,7 @@ func (r *PromptReading) section(ctx context.Context, rows int) (n int, err error
 	if rows <= s.e.o.ChunkTokens || r.narrow || r.hooks.Each != nil || s.chunked != nil || s.arriving != nil || s.e.device.keeper != nil || s.rereads() || readsByLayer(s.text.Policy()) {
 		return 0, nil
 	}
-	w := &wholePrompt{e: s.e, s: s, ctx: ctx, base: len(s.tokens), total: len(s.tokens) + r.unread()}
+	w := &wholePrompt{e: s.e, s: s, ctx: ctx, promptSpan: promptSpan{base: len(s.tokens), total: len(s.tokens) + r.unread()}}
 	if n = f.HoldRows(s.text, rows, w.total, 4*s.e.m.RowWidth()); n == 0 {
 		return 0, nil
 	}

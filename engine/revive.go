@@ -177,7 +177,7 @@ func (r *revival) recompute(st *pruneStage, want []int32, swapping *retrieval.Sw
 		return swapping.Layers(st.layer+1, st.until)
 	}
 	r.use.Revived += len(pos)
-	w := &wholePrompt{e: e, s: r.s, ctx: context.Background(), late: true, hidden: rows, pos: pos, lens: slices.Repeat([]int32{int32(r.s.turnLength(int(st.prompt)))}, len(pos)), total: int(st.prompt)}
+	w := &wholePrompt{e: e, s: r.s, ctx: context.Background(), hidden: rows, pos: pos, lens: slices.Repeat([]int32{int32(r.s.turnLength(int(st.prompt)))}, len(pos)), promptSpan: promptSpan{late: true, total: int(st.prompt)}}
 	for layer := st.layer; layer <= st.until; layer++ {
 		if layer > st.layer {
 			if err := w.blocks(0, func(p *pass) error { return w.through(p, layer, keysOnly) }); err != nil {

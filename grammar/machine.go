@@ -46,26 +46,32 @@ var dead = &config{}
 
 // Machine runs a grammar over a vocabulary. It is shared by all texts under the grammar.
 type Machine struct {
-	mu     sync.Mutex
-	g      *Grammar
-	v      *Vocabulary
-	ids    uint64
-	round  int
-	rows   int
-	stacks *table
-	known  map[uint64]*config // by hash
-	count  int                // of known
-	start  *config
-	masks  masks
-	work   closure
-	seeds  []seed
+	mu    sync.Mutex
+	g     *Grammar
+	v     *Vocabulary
+	ids   uint64
+	round int
+	rows  int
+	masks masks
+	work  closure
+	seeds []seed
 
 	entries map[entryKey]*entry
 	threads []thread
 
 	left  int  // work that the call in progress may take
-	bytes int  // kept of states
 	stale bool // a bound was reached in the midst of something
+
+	states
+}
+
+// states are those that were reached.
+type states struct {
+	stacks *table
+	known  map[uint64]*config // by hash
+	count  int                // of known
+	start  *config
+	bytes  int // kept of states
 }
 
 // NewMachine is a machine that knows nothing yet but which tokens may come first: a grammar that is too large for the bounds is

@@ -10,34 +10,40 @@ import (
 	"strings"
 )
 
-// fromHFCache looks for a name's files in the cache that Hugging Face's own tools keep:
+// foreignCache is the cache of Hugging Face's own tools, beside a hub's.
+type foreignCache struct {
+	hub *Hub
+	dir string
+}
+
+// find looks for a name's files in the cache that Hugging Face's own tools keep:
 //
 //	HUB/models--ORG--REPO/refs/REVISION           text: the commit
 //	HUB/models--ORG--REPO/snapshots/COMMIT/FILE   links to ../../blobs/CHECKSUM
 //
 // The folder is only read. Files are verified once (pinned checksum, else the blob's own name); a note in our cache with
 // their sizes and times saves that the next time. Whatever is missing or wrong there counts as not found.
-func (h *Hub) fromHFCache(ctx context.Context, ref reference) (string, bool) {
+func (c foreignCache) find(ctx context.Context, ref reference) (string, bool) {
 	for _, s := range ref.sources {
 		src, ok := s.(*hfSource)
 		if !ok {
 			continue
 		}
-		m, err := h.inHFCache(ctx, ref.name, src)
+		m, err := c.open(ctx, ref.name, src)
 		if err != nil {
 			if !os.IsNotExist(err) {
-				h.notice("%s: the copy in the Hugging Face cache is not used: %v", ref.name, err)
+				c.hub.notice("%s: the copy in the Hugging Face cache is not used: %v", ref.name, err)
 			}
 			continue
 		}
-		h.rememberExternal(ctx, m)
-		return m.path(h), true
+		c.remember(ctx, m)
+		return m.path(c.hub), true
 	}
 	return "", false
 }
 
-func (h *Hub) inHFCache(ctx context.Context, name string, src *hfSource) (manifest, error) {
-	repo := filepath.Join(h.hfCache, "models--"+strings.ReplaceAll(src.repo, "/", "--"))
+func (c foreignCache) open(ctx context.Context, name string, src *hfSource) (manifest, error) {
+	repo := filepath.Join(c.dir, "models--"+strings.ReplaceAll(src.repo, "/", "--"))
 	commit := src.rev
 	if b, err := os.ReadFile(filepath.Join(repo, "refs", src.rev)); err == nil {
 		commit = strings.TrimSpace(string(b))
@@ -62,7 +68,7 @@ func (h *Hub) inHFCache(ctx context.Context, name string, src *hfSource) (manife
 		if src.sha256 != "" {
 			f.sha256 = src.sha256
 		}
-		checked, err := h.verifySnapshotFile(ctx, name, root, f)
+		checked, err := c.verify(ctx, name, root, f)
 		if err != nil {
 			return manifest{}, err
 		}
@@ -137,9 +143,9 @@ func completeShards(root, main string, files []remoteFile) error {
 	return nil
 }
 
-func (h *Hub) verifySnapshotFile(ctx context.Context, name, root string, f remoteFile) (File, error) {
+func (c foreignCache) verify(ctx context.Context, name, root string, f remoteFile) (File, error) {
 	path := filepath.Join(root, filepath.FromSlash(f.Path))
-	j := &job{hub: h, name: name}
+	j := &job{hub: c.hub, name: name}
 	sum, err := sumFile(ctx, path, func(n int64) { j.progress("verify", n, f.Size) })
 	if err != nil {
 		return File{}, err
@@ -154,19 +160,19 @@ func (h *Hub) verifySnapshotFile(ctx context.Context, name, root string, f remot
 	return File{Name: f.Path, SizeBytes: info.Size(), SHA256: sum, ModifiedNs: info.ModTime().UnixNano()}, nil
 }
 
-// rememberExternal notes verified files of another cache in ours. Where our cache cannot be written they are simply
+// remember notes verified files of another cache in ours. Where our cache cannot be written they are simply
 // verified again the next time.
-func (h *Hub) rememberExternal(ctx context.Context, m manifest) {
-	unlock, err := h.lock(ctx, m.Name)
+func (c foreignCache) remember(ctx context.Context, m manifest) {
+	unlock, err := c.hub.lock(ctx, m.Name)
 	if err != nil {
 		return
 	}
 	defer unlock()
-	if _, ok := h.cached(m.Name); ok {
+	if _, ok := c.hub.cached(m.Name); ok {
 		return
 	}
-	dir := filepath.Join(h.stageDir(m.Name), "external")
+	dir := filepath.Join(c.hub.stageDir(m.Name), "external")
 	if os.MkdirAll(dir, 0o755) == nil {
-		_, _ = h.commit(m.Name, dir, m)
+		_, _ = c.hub.commit(m.Name, dir, m)
 	}
 }

@@ -53,7 +53,7 @@ type Result struct {
 // Hub finds and fetches models. Create it with New; it holds no open files between calls.
 type Hub struct {
 	home     string
-	hfCache  string
+	foreign  foreignCache
 	token    string
 	endpoint string
 	options  Options
@@ -98,7 +98,8 @@ func New(o Options) (*Hub, error) {
 	if o.Pip == nil {
 		o.Pip = [][]string{{"python3", "-m", "pip"}, {"pip3"}, {"pip"}}
 	}
-	h := &Hub{home: home, hfCache: o.HFCache, token: o.HFToken, endpoint: strings.TrimRight(o.HFEndpoint, "/"), options: o, client: o.Client}
+	h := &Hub{home: home, token: o.HFToken, endpoint: strings.TrimRight(o.HFEndpoint, "/"), options: o, client: o.Client}
+	h.foreign = foreignCache{h, o.HFCache}
 	if h.client == nil {
 		h.client = newClient()
 	}
@@ -131,7 +132,7 @@ func (h *Hub) Resolve(ctx context.Context, name string) (Result, error) {
 	if m, ok := h.cached(ref.name); ok {
 		return Result{Name: name, Path: m.path(h), Source: m.origin()}, nil
 	}
-	if path, ok := h.fromHFCache(ctx, ref); ok {
+	if path, ok := h.foreign.find(ctx, ref); ok {
 		return Result{Name: name, Path: path, Source: originHFCache}, nil
 	}
 	return h.pull(ctx, ref)

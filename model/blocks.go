@@ -6,7 +6,7 @@ import "fmt"
 func outerConfig(r *reader) *Config {
 	return &Config{
 		Arch: r.arch, Name: r.stringOr("general.name", ""),
-		Layers: r.int("block_count") - r.unread, Hidden: r.int("embedding_length"),
+		Layers: r.int("block_count") - r.unread, Residual: Residual{Hidden: r.int("embedding_length")},
 		Context: r.int("context_length"), Act: SiLU, Gated: true,
 	}
 }

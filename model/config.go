@@ -32,40 +32,64 @@ type Config struct {
 	Arch    string // llama, gemma3, …
 	Name    string // general.name of the file, may be empty
 	Layers  int
-	Hidden  int // D
 	Vocab   int // rows of the embedding
 	Context int // tokens the model was trained for
 
+	Act   Activation
+	Gated bool  // act(gate) · up instead of act(up)
+	Clamp Clamp // of ClampedSwiGLU
+
+	Layer []LayerConfig // one a layer
+
+	Norms
+	Mixture
+	Multipliers
+	Residual
+	Positions
+}
+
+// Norms are how the residual is normalised.
+type Norms struct {
 	Norm      NormKind
 	NormEps   float32
-	PostNorm  bool // norms stand after the residual sums (OPT-350m), not before the blocks
-	NoFinal   bool // no norm before the head
-	Act       Activation
-	Gated     bool // act(gate) · up instead of act(up)
+	PostNorm  bool    // norms stand after the residual sums (OPT-350m), not before the blocks
+	NoFinal   bool    // no norm before the head
+	LatentEps float32 // of the norms of latent queries and keys; 0 = 1e-6
+}
+
+// Mixture is what layers with experts have in common.
+type Mixture struct {
 	Experts   int  // experts a MoE layer has; 0 = dense everywhere
 	TopK      int  // experts used a token
 	NormTopK  bool // weights of the used experts are normalised to sum 1
 	Router    Router
-	MoELatent int   // numbers of a row that experts work on, made and unmade by LayerParams.ExpertIn and ExpertOut; 0 = the row itself
-	Shared    int   // width of the network that every token uses beside the experts of a layer; 0 = none
-	Clamp     Clamp // of ClampedSwiGLU
-	Parallel  bool  // attention and feed-forward network read the same norm, and both are added
-	PosOffset int   // learned positions: row of position 0 (OPT: 2)
+	MoELatent int // numbers of a row that experts work on, made and unmade by LayerParams.ExpertIn and ExpertOut; 0 = the row itself
+	Shared    int // width of the network that every token uses beside the experts of a layer; 0 = none
+}
 
+// Multipliers scale what passes between layers.
+type Multipliers struct {
 	EmbedScale    float32 // multiplies the embedding (Gemma √D); 0 = 1
 	ResidualScale float32 // multiplies each block's output before the sum (Granite); 0 = 1
 	LogitSoftcap  float32 // the same on logits; 0 = none
 	LogitScale    float32 // multiplies the logits; 0 = 1
-	LatentEps     float32 // of the norms of latent queries and keys; 0 = 1e-6
+}
 
+// Residual is the row that layers hand on.
+type Residual struct {
+	Parallel bool    // attention and feed-forward network read the same norm, and both are added
+	Hidden   int     // D
 	PerLayer int     // P, numbers of a token that each layer is given beside its row; 0 = none
 	Streams  Streams // rows are several copies of the residual, of which a layer works on one; the zero value = one
 	Copies   int     // of the residual in a row, which hyper-connections read and write together; 0 = one, without any
+}
 
-	Ropes  []Rope        // distinct rotary tables; layers refer to them by index
-	Layer  []LayerConfig // one a layer
-	LogN   bool          // Qwen v1: q scaled by log_trained(position) beyond the trained length
-	LogNAt int           // trained length of LogN
+// Positions are how places in the text enter.
+type Positions struct {
+	PosOffset int    // learned positions: row of position 0 (OPT: 2)
+	Ropes     []Rope // distinct rotary tables; layers refer to them by index
+	LogN      bool   // Qwen v1: q scaled by log_trained(position) beyond the trained length
+	LogNAt    int    // trained length of LogN
 }
 
 // Limits that no real model reaches; beyond them a file is refused before anything is allocated.

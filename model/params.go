@@ -26,15 +26,21 @@ type Linear struct {
 	// together.
 	Run, Step int
 
-	once   sync.Once
-	matrix *kernels.Matrix
-	bias   []float32
-	err    error
 	// placed is the matrix where its memory is the owner's of a stream (Model.Stream): vacant while it is not there.
 	placed *kernels.Matrix
 	rows   func(dst []float32, row int) error // reads one row from the file, or of what is computed; nil = Matrix has it
 	// computed says that the bytes lie in no file: the matrix lets them go once it is packed.
 	computed bool
+
+	unpacked
+}
+
+// unpacked is the matrix in the layout of the kernels, made when it is first wanted.
+type unpacked struct {
+	once   sync.Once
+	matrix *kernels.Matrix
+	bias   []float32
+	err    error
 }
 
 // Absent reports whether the model has no such weight.

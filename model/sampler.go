@@ -68,20 +68,31 @@ type Sampler struct {
 	o       SamplerOptions
 	rng     *rand.Rand
 	order   []candidate
-	ranking ranking           // of the last token, in order's memory
-	count   map[int]int       // of the last tokens, for RepeatPenalty
-	made    map[int]int       // how often each token was chosen
-	seen    map[int]bool      // ids of the text so far, for RepetitionPenalty
-	looked  int               // tokens of the text that are in seen
-	barred  func(id int) bool // nil = none
-	bias    map[int]float32
-	mask    []uint64 // ids that may be chosen, a bit each; nil = all
+	ranking ranking // of the last token, in order's memory
 
 	breakers *Breakers  // of DRY; nil = none
 	repeats  dryScratch // of DRY
 	xtc      *rand.Rand // XTC's own draws
 	typical  []candidate
 	mu       float64 // Mirostat's bound on surprise, in bits
+
+	history
+	exclusions
+}
+
+// history is what the sampler has seen of the text.
+type history struct {
+	count  map[int]int  // of the last tokens, for RepeatPenalty
+	made   map[int]int  // how often each token was chosen
+	seen   map[int]bool // ids of the text so far, for RepetitionPenalty
+	looked int          // tokens of the text that are in seen
+}
+
+// exclusions are the tokens that may not be chosen, or less readily.
+type exclusions struct {
+	barred func(id int) bool // nil = none
+	bias   map[int]float32
+	mask   []uint64 // ids that may be chosen, a bit each; nil = all
 }
 
 type candidate struct {
@@ -95,7 +106,7 @@ func NewSampler(o SamplerOptions) *Sampler {
 		o.PenaltyLast = 64
 	}
 	return &Sampler{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x7465727261636500)), xtc: rand.New(rand.NewPCG(o.Seed, 0x7465727261636501)),
-		count: map[int]int{}, made: map[int]int{}, seen: map[int]bool{}, mu: 2 * o.MirostatTau}
+		history: history{count: map[int]int{}, made: map[int]int{}, seen: map[int]bool{}}, mu: 2 * o.MirostatTau}
 }
 
 // Bar keeps ids from being chosen until it is called again; nil = none. Where every id is barred Next returns -1.

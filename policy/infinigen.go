@@ -33,6 +33,12 @@ type infinigen struct {
 	model  Model
 	kv     cacheshape.KV // of the layers that it acts on
 	layers []projection
+
+	speculating
+}
+
+// speculating is what a step's guess works in, [infinigen].energy kept from the prompt.
+type speculating struct {
 	energy [][]float32 // [Layers, Heads, KeyDim] Σ|q| over the prompt, of all columns; with sample=N none
 	turned [][]float32 // [KVHeads] scratch
 	heads  []speculation

@@ -29,9 +29,15 @@ type kvswap struct {
 	dense  int
 	sample bool // the singular vectors are those of the model's sample text
 
-	model     Model
-	kv        cacheshape.KV // of the layers that it acts on
-	matrices  [][]float32   // by layer: [rank, KVHeads·KeyDim]
+	model    Model
+	kv       cacheshape.KV // of the layers that it acts on
+	matrices [][]float32   // by layer: [rank, KVHeads·KeyDim]
+
+	swapScratch
+}
+
+// swapScratch is what a step's choice works in.
+type swapScratch struct {
 	u, mean   []float32
 	scores    []float32
 	best      []float32

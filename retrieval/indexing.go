@@ -108,7 +108,7 @@ func (x *indexing) maskRow(index *keyindex.Index, r *Rows, i int, w *indexScratc
 	}
 	heads, query := x.figures.Heads, r.indexQuery(i)
 	queries := heads * x.figures.Dim
-	scores, stride := index.ScoreIndexed(&w.keys, query[:queries], heads, n/x.figures.Block)
+	scores, stride := index.Indexed().Score(&w.keys, query[:queries], heads, n/x.figures.Block)
 	w.picks = x.rows.Choose(w.picks[:0], query[queries:], scores, stride, n, &w.rank)
 	for _, at := range w.picks {
 		bits[at/64] |= 1 << (at % 64)
@@ -134,7 +134,7 @@ func (s *selector) cut(n int32) {
 		if index == nil {
 			continue
 		}
-		index.CutIndexed(int(n))
+		index.Indexed().Cut(int(n))
 		for g := range index.Heads() {
 			pos := s.t.seq.PositionList(layer, g)
 			left, _ := slices.BinarySearch(pos, n)

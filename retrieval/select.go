@@ -326,7 +326,7 @@ func (s *selector) refresh(l *selected, views []attention.View, shown *policy.La
 	}
 	pool.Run(len(views), s.refreshHead)
 	l.index.RefreshJoint(views, shown, s.t.set.Projector)
-	l.index.RefreshIndexed(views, shown)
+	l.index.Indexed().Refresh(views, shown)
 	if s.below == nil {
 		return nil
 	}

@@ -167,8 +167,8 @@ func (l *loop) take() {
 }
 
 func (l *loop) newSequence(j *job, choice int) *sequence {
-	q := &sequence{id: l.ids, job: j, choice: choice, prompt: j.r.Prompts[choice/max(1, j.r.Choices)], vocab: l.e.Model().Vocab, waits: -1,
-		pieces: &tap{Detokenizer: l.o.Tokenizer.NewDetokenizer().Show(j.r.shown)}, under: j.r.Policy}
+	q := &sequence{id: l.ids, job: j, choice: choice, prompt: j.r.Prompts[choice/max(1, j.r.Choices)], vocab: l.e.Model().Vocab, under: j.r.Policy}
+	q.waits, q.pieces = -1, &tap{Detokenizer: l.o.Tokenizer.NewDetokenizer().Show(j.r.shown)}
 	if q.under == nil {
 		q.under = l.e.Policy()
 	}

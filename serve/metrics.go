@@ -17,13 +17,24 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 
-	requests                                         *prometheus.CounterVec
-	promptTokens, cachedTokens, generated            prometheus.Counter
-	preemptions, queries, drafted, accepted          prometheus.Counter
-	hits, policies                                   *prometheus.CounterVec
-	held, usage                                      *prometheus.GaugeVec
-	succeeded                                        *prometheus.CounterVec
-	running, waiting                                 prometheus.Gauge
+	requests         *prometheus.CounterVec
+	hits, policies   *prometheus.CounterVec
+	held, usage      *prometheus.GaugeVec
+	succeeded        *prometheus.CounterVec
+	running, waiting prometheus.Gauge
+
+	countedTokens
+	durations
+}
+
+// countedTokens are sums over all requests.
+type countedTokens struct {
+	promptTokens, cachedTokens, generated   prometheus.Counter
+	preemptions, queries, drafted, accepted prometheus.Counter
+}
+
+// durations are distributions of times and lengths.
+type durations struct {
 	ttft, itl, queue, step, duration, prompt, answer prometheus.Histogram
 }
 

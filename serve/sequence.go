@@ -32,14 +32,36 @@ type sequence struct {
 	prompt  []int
 	under   *policy.Spec
 	session *engine.Session // nil = waits, or was swapped out
-	fresh   bool            // the session has read nothing yet
-	prefix  engine.Prefix   // what a store has of the prompt, on its way
-	found   engine.Prefix   // the same, once the session has it
+
+	vocab int
+
+	progress
+	guessing
+	said
+	beginnings
+	standing
+}
+
+// progress is how far the session has come.
+type progress struct {
+	fresh   bool // the session has read nothing yet
 	reading *engine.PromptReading
 	gen     *engine.Generation
-	next    int           // token that the next step reads
-	again   []int         // of a text that was swapped out: generated tokens that are still to be read again
-	behind  []int         // generated tokens that the reading in progress has behind the prompt (turn)
+	next    int   // token that the next step reads
+	again   []int // of a text that was swapped out: generated tokens that are still to be read again
+	behind  []int // generated tokens that the reading in progress has behind the prompt (turn)
+}
+
+// guessing is reading ahead with guesses, while the text decodes alone.
+type guessing struct {
+	ahead     *engine.Speculator // reads guesses with its tokens, where it decodes alone; nil = not yet
+	drafter   draft.Drafter      // ahead's
+	guessed   engine.Speculation // what the metrics have of it
+	noGuesses bool               // they cannot be taken back in its session
+}
+
+// said is what has been made since the last event, and the forms in which it is told.
+type said struct {
 	piece   string        // text that has become certain since the last event
 	tokens  []Token       // since the last event
 	told    int           // of tokens, in the accounts
@@ -47,16 +69,19 @@ type sequence struct {
 	echo    []Token       // of the prompt, where it is echoed with logprobs
 	thought *thoughtWatch // nil = nobody asks
 	pieces  *tap
+}
 
-	ahead     *engine.Speculator // reads guesses with its tokens, where it decodes alone; nil = not yet
-	drafter   draft.Drafter      // ahead's
-	guessed   engine.Speculation // what the metrics have of it
-	noGuesses bool               // they cannot be taken back in its session
+// beginnings is what the prompt has in common with the store and with others.
+type beginnings struct {
+	prefix engine.Prefix      // what a store has of the prompt, on its way
+	found  engine.Prefix      // the same, once the session has it
+	finds  bool               // loop.asks
+	common map[int64]*sharing // with other sequences, by id
+	read   time.Time          // its prompt was read to the end; zero = not yet
+}
 
-	vocab   int
-	finds   bool               // loop.asks
-	common  map[int64]*sharing // with other sequences, by id
-	read    time.Time          // its prompt was read to the end; zero = not yet
+// standing is how the sequence fares in the loop.
+type standing struct {
 	started bool
 	counted bool      // its prompt is in the accounts
 	last    time.Time // of its last token

@@ -24,12 +24,12 @@ func (m *Model) openSplit(given *gguf.File) error {
 		err = closeErr
 	}
 	if err != nil {
-		return m.splitErrorf("split.count: %w", err)
+		return splitErrorf(m.path, "split.count: %w", err)
 	}
 	if count < 1 || count > maxParts {
-		return m.splitErrorf("split.count is %d, want 1 to %d", count, maxParts)
+		return splitErrorf(m.path, "split.count is %d, want 1 to %d", count, maxParts)
 	}
-	paths, err := m.partPaths(count)
+	paths, err := partPaths(m.path, count)
 	if err != nil {
 		return err
 	}
@@ -44,41 +44,41 @@ func (m *Model) openSplit(given *gguf.File) error {
 		}
 		no, err := part.Meta().Int("split.no")
 		if err != nil {
-			return m.splitErrorf("part %d: %w", i+1, err)
+			return splitErrorf(m.path, "part %d: %w", i+1, err)
 		}
 		n, err := part.Meta().Int("split.count")
 		if err != nil || no != i || n != count {
-			return m.splitErrorf("%s says split.no %d of %d, want %d of %d", filepath.Base(path), no, n, i, count)
+			return splitErrorf(m.path, "%s says split.no %d of %d, want %d of %d", filepath.Base(path), no, n, i, count)
 		}
 	}
 	if totalErr == nil && total != len(m.tensors) {
-		return m.splitErrorf("the parts hold %d tensors, split.tensors.count says %d", len(m.tensors), total)
+		return splitErrorf(m.path, "the parts hold %d tensors, split.tensors.count says %d", len(m.tensors), total)
 	}
 	return nil
 }
 
 // partPaths names the parts; a single-part model may have any name.
-func (m *Model) partPaths(count int) ([]string, error) {
+func partPaths(path string, count int) ([]string, error) {
 	if count == 1 {
-		return []string{m.path}, nil
+		return []string{path}, nil
 	}
-	name := partName.FindStringSubmatch(filepath.Base(m.path))
+	name := partName.FindStringSubmatch(filepath.Base(path))
 	if name == nil {
-		return nil, m.splitErrorf("one of %d parts, want a name that ends in -00001-of-%05d.gguf", count, count)
+		return nil, splitErrorf(path, "one of %d parts, want a name that ends in -00001-of-%05d.gguf", count, count)
 	}
 	if n, err := strconv.Atoi(name[3]); err != nil || n != count {
-		return nil, m.splitErrorf("the name says %s parts, split.count %d", name[3], count)
+		return nil, splitErrorf(path, "the name says %s parts, split.count %d", name[3], count)
 	}
 	paths := make([]string, count)
 	for i := range paths {
-		paths[i] = filepath.Join(filepath.Dir(m.path), fmt.Sprintf("%s-%05d-of-%05d.gguf", name[1], i+1, count))
+		paths[i] = filepath.Join(filepath.Dir(path), fmt.Sprintf("%s-%05d-of-%05d.gguf", name[1], i+1, count))
 		if _, err := os.Stat(paths[i]); err != nil {
-			return nil, m.splitErrorf("part %d of %d is missing: %w", i+1, count, err)
+			return nil, splitErrorf(path, "part %d of %d is missing: %w", i+1, count, err)
 		}
 	}
 	return paths, nil
 }
 
-func (m *Model) splitErrorf(format string, args ...any) error {
-	return formatError{fmt.Errorf("weights: %s: "+format, append([]any{m.path}, args...)...)}
+func splitErrorf(path, format string, args ...any) error {
+	return formatError{fmt.Errorf("weights: %s: "+format, append([]any{path}, args...)...)}
 }

@@ -122,7 +122,7 @@ func (x *Index) Reset() {
 		x.joint.reset()
 	}
 	if x.indexed != nil {
-		x.indexed.cut(0)
+		x.indexed.Cut(0)
 	}
 }
 

@@ -19,14 +19,17 @@ type Indexed struct {
 	head, keys []float32
 }
 
-// refresh brings the keys in line with the cache: new ones are added; where tokens have gone they are made again.
-func (x *Indexed) refresh(views []attention.View, l *policy.Layer) {
+// Refresh brings the keys in line with the cache: new ones are added; where tokens have gone they are made again.
+func (x *Indexed) Refresh(views []attention.View, l *policy.Layer) {
+	if x == nil {
+		return
+	}
 	pos, n := l.Pos[0], len(l.Pos[0])
 	for g := range views {
 		n = min(n, len(l.Pos[g]))
 	}
 	if x.tokens > n || x.tokens > 0 && pos[x.tokens-1] != x.last {
-		x.cut(0)
+		x.Cut(0)
 	}
 	if x.columns == nil {
 		x.columns = NewColumns(indexElem(views[0].Layout.K), x.dim)
@@ -72,8 +75,11 @@ func indexElem(keys kvpage.Elem) kvpage.Elem {
 	return kvpage.F16
 }
 
-// cut forgets what stands for tokens from number n on.
-func (x *Indexed) cut(n int) {
+// Cut forgets what stands for tokens from number n on.
+func (x *Indexed) Cut(n int) {
+	if x == nil {
+		return
+	}
 	if n -= n % x.block; n >= x.tokens {
 		return
 	}
@@ -90,18 +96,12 @@ func (x *Indexed) bytes() int64 {
 	return x.columns.Bytes()
 }
 
-// RefreshIndexed is RefreshJoint of a trained indexer's keys.
-func (x *Index) RefreshIndexed(views []attention.View, l *policy.Layer) {
-	if x.indexed != nil {
-		x.indexed.refresh(views, l)
+// Indexed are the keys of the model's trained indexer; nil = there are none, which its methods take as no tokens.
+func (x *Index) Indexed() *Indexed {
+	if x == nil {
+		return nil
 	}
-}
-
-// CutIndexed forgets a trained indexer's keys of the tokens from number n on; nil has none.
-func (x *Index) CutIndexed(n int) {
-	if x != nil && x.indexed != nil {
-		x.indexed.cut(n)
-	}
+	return x.indexed
 }
 
 // IndexScratch is what one goroutine needs to score index keys.
@@ -109,10 +109,10 @@ type IndexScratch struct {
 	queries, scores []float32
 }
 
-// ScoreIndexed multiplies heads index queries q [heads, Dim] with the first units index keys: scores [heads][stride], which hold until the
+// Score multiplies heads index queries q [heads, Dim] with the first units index keys: scores [heads][stride], which hold until the
 // scratch is used again. Several goroutines may ask at a time, each with its scratch.
-func (x *Index) ScoreIndexed(s *IndexScratch, q []float32, heads, units int) (scores []float32, stride int) {
-	return x.indexed.columns.scoreFirst(s, q, heads, units)
+func (x *Indexed) Score(s *IndexScratch, q []float32, heads, units int) (scores []float32, stride int) {
+	return x.columns.scoreFirst(s, q, heads, units)
 }
 
 // scoreFirst writes the products of q [heads, rows] with the first columns.

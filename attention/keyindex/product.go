@@ -10,21 +10,32 @@ import (
 // later keys take the nearest. Codes lie in tiles [parts][16] of bytes, or, of at most 4 bits and an even number of
 // parts, [parts/2][16]: the code of part 2m in the low half, that of part 2m+1 in the high one. Values can be coded the same way.
 type Product struct {
+	kept     []float32
+	codebook codebook
+	tokens   int
+	data     [][]byte // tiles in memory: those behind the ones in below
+	below    Stream   // takes every tile but the last; nil = all stay
+	at       []int32  // where those begin
+	order    []int32  // [dim]: which number of a vector stands at a place of the parts; nil = the same
+
+	productForm
+	productScratch
+}
+
+// productForm is how vectors are coded.
+type productForm struct {
 	dim, parts, bits, iters int
 	packed                  bool // two codes a byte
 	first                   int  // tokens at the start whose vectors are kept as they are, for scores
-	kept                    []float32
-	codebook                codebook
-	tokens                  int
-	data                    [][]byte // tiles in memory: those behind the ones in below
-	below                   Stream   // takes every tile but the last; nil = all stay
-	at                      []int32  // where those begin
-	always                  bool     // fewer keys than centroids have some too
-	arrange                 bool     // numbers that vary much share a part with ones that vary little
-	order                   []int32  // [dim]: which number of a vector stands at a place of the parts; nil = the same
-	turned                  []float32
-	table                   []float32
-	sums                    []float32 // of weights, by code
+	always                  bool // fewer keys than centroids have some too
+	arrange                 bool // numbers that vary much share a part with ones that vary little
+}
+
+// productScratch is what a step works in.
+type productScratch struct {
+	turned []float32
+	table  []float32
+	sums   []float32 // of weights, by code
 }
 
 // storedCodeTiles is how many tiles of codes are read from the lower tier at a time.
@@ -32,7 +43,7 @@ const storedCodeTiles = storedTiles
 
 // NewProduct returns an empty one for keys of dim numbers, parts a divisor of dim.
 func NewProduct(dim, parts, bits, iters int) *Product {
-	return &Product{dim: dim, parts: parts, bits: bits, iters: iters, packed: codesPacked(parts, bits)}
+	return &Product{productForm: productForm{dim: dim, parts: parts, bits: bits, iters: iters, packed: codesPacked(parts, bits)}}
 }
 
 // codesPacked says whether two codes share a byte.

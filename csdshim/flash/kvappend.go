@@ -73,17 +73,23 @@ type kvAppend struct {
 	shape      KVShape
 	before     kvLayer // as it was
 	tokens     int     // before
-	total      int     // after
 	keys       []byte  // new rows, [tokens][Heads][KeyRow]
 	values     []byte
 	partial    [2][]byte // keys and values of a page that is not full, [Heads][n][row]
 	first      int       // first token of that page
 	items      []Item
-	paged      int // after
-	embedded   int
-	keepK      []byte // the group buffer after
-	keepV      []byte
 	buildReads []uint32
+
+	kvAfter
+}
+
+// kvAfter is a layer as it will be once the rows are written.
+type kvAfter struct {
+	total    int // after
+	paged    int // after
+	embedded int
+	keepK    []byte // the group buffer after
+	keepV    []byte
 }
 
 // AppendKV adds tokens at the end of a layer, all heads: keys [tokens][Heads][KeyDim] and values [tokens][Heads][ValueDim]. Full

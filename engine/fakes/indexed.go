@@ -9,8 +9,8 @@ import (
 // Indexed is a random model whose attention has a trained indexer, of single tokens or of blocks: latent keys, gated DeltaNet, and four layers of 2 KV heads of 32.
 func Indexed(seed uint64, block int) *model.Model {
 	b := &mixedBuilder{rng: rand.New(rand.NewPCG(seed, 78))}
-	c := model.Config{Arch: "indexed", Name: "indexed", Layers: 6, Hidden: mixedHidden, Vocab: 300, Context: 2048, NormEps: 1e-6, Act: model.SiLU, Gated: true,
-		Ropes: []model.Rope{b.rope(32, false), b.rope(8, true)}, Layer: make([]model.LayerConfig, 6)}
+	c := model.Config{Arch: "indexed", Name: "indexed", Layers: 6, Residual: model.Residual{Hidden: mixedHidden}, Vocab: 300, Context: 2048, Norms: model.Norms{NormEps: 1e-6}, Act: model.SiLU, Gated: true,
+		Positions: model.Positions{Ropes: []model.Rope{b.rope(32, false), b.rope(8, true)}}, Layer: make([]model.LayerConfig, 6)}
 	for i := range c.Layer {
 		c.Layer[i].Owner, c.Layer[i].Rope = i, -1
 	}

@@ -14,8 +14,8 @@ import (
 // these, gated; latent keys with sinks; Mamba-2 beside attention; a short convolution. Weights are float32 in memory, the same for a seed.
 func Mixed(seed uint64) *model.Model {
 	b := &mixedBuilder{rng: rand.New(rand.NewPCG(seed, 77))}
-	c := model.Config{Arch: "mixed", Name: "mixed", Layers: 7, Hidden: mixedHidden, Vocab: 300, Context: 2048, NormEps: 1e-6, Act: model.SiLU, Gated: true,
-		Ropes: []model.Rope{b.rope(32, false), b.rope(64, false), b.rope(8, true)}, Layer: make([]model.LayerConfig, 7)}
+	c := model.Config{Arch: "mixed", Name: "mixed", Layers: 7, Residual: model.Residual{Hidden: mixedHidden}, Vocab: 300, Context: 2048, Norms: model.Norms{NormEps: 1e-6}, Act: model.SiLU, Gated: true,
+		Positions: model.Positions{Ropes: []model.Rope{b.rope(32, false), b.rope(64, false), b.rope(8, true)}}, Layer: make([]model.LayerConfig, 7)}
 	for i := range c.Layer {
 		c.Layer[i].Owner, c.Layer[i].Rope = i, -1
 	}

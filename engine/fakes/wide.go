@@ -12,8 +12,8 @@ import (
 func Wide(seed uint64, streams bool) *model.Model {
 	b := &mixedBuilder{rng: rand.New(rand.NewPCG(seed, 78))}
 	const layers, d, p = 6, mixedHidden, 8
-	c := model.Config{Arch: "wide", Name: "wide", Layers: layers, Hidden: d, Vocab: 300, Context: 2048, NormEps: 1e-6, Act: model.GELUTanh, Gated: true, PerLayer: p, EmbedScale: 8,
-		LogitSoftcap: 30, Experts: 4, TopK: 2, NormTopK: true, Ropes: []model.Rope{b.rope(64, false), b.rope(32, false)}, Layer: make([]model.LayerConfig, layers)}
+	c := model.Config{Arch: "wide", Name: "wide", Layers: layers, Residual: model.Residual{Hidden: d, PerLayer: p}, Vocab: 300, Context: 2048, Norms: model.Norms{NormEps: 1e-6}, Act: model.GELUTanh, Gated: true,
+		Multipliers: model.Multipliers{EmbedScale: 8, LogitSoftcap: 30}, Mixture: model.Mixture{Experts: 4, TopK: 2, NormTopK: true}, Positions: model.Positions{Ropes: []model.Rope{b.rope(64, false), b.rope(32, false)}}, Layer: make([]model.LayerConfig, layers)}
 	if streams {
 		c.Streams = model.Streams{Count: 4, Active: 1}
 	}

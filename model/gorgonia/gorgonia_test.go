@@ -74,7 +74,7 @@ func TestAttendLargeScores(t *testing.T) {
 // TestInputsAreNotChanged runs every kind of node over a weight and an input and compares them afterwards: gorgonia's
 // machine may compute in place.
 func TestInputsAreNotChanged(t *testing.T) {
-	b := &backend{m: &model.Model{Config: model.Config{Norm: model.LayerNorm, NormEps: 1e-5}}, weights: newWeights()}
+	b := &backend{m: &model.Model{Config: model.Config{Norms: model.Norms{Norm: model.LayerNorm, NormEps: 1e-5}}}, weights: newWeights()}
 	x, w := matrix(2, 4, []float32{1, 2, 3, 4, 5, 6, 7, 9}), matrix(4, 4, []float32{1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3, 0, 1, 1, 1, 1})
 	before := append(slices.Clone(floats(x)), floats(w)...)
 	for range 2 {
@@ -110,7 +110,7 @@ func TestRoute(t *testing.T) {
 // TestLogN checks that queries of a model with LogN grow with the logarithm of the position beyond the trained length, and
 // keys do not.
 func TestLogN(t *testing.T) {
-	m := &model.Model{Config: model.Config{Layer: []model.LayerConfig{{Attention: model.Attention{KeyDim: 2, Rope: -1}}}, LogN: true, LogNAt: 8}}
+	m := &model.Model{Config: model.Config{Layer: []model.LayerConfig{{Attention: model.Attention{KeyDim: 2, Rope: -1}}}, Positions: model.Positions{LogN: true, LogNAt: 8}}}
 	b := &backend{m: m, weights: newWeights(), rotary: model.NewRotaryRows(&m.Config)}
 	p := &model.Pass{Pos: []int32{3, 63}}
 	for _, query := range []bool{true, false} {

@@ -180,7 +180,7 @@ func TestUnsupported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newBackend("gomlx:go", &model.Model{Config: model.Config{LogN: true}}, model.BackendOptions{}, d); !errors.Is(err, model.ErrUnsupported) {
+	if _, err := newBackend("gomlx:go", &model.Model{Config: model.Config{Positions: model.Positions{LogN: true}}}, model.BackendOptions{}, d); !errors.Is(err, model.ErrUnsupported) {
 		t.Errorf("LogN: %v, want ErrUnsupported", err)
 	}
 }

@@ -77,11 +77,20 @@ type Ring struct {
 	free  []uint32
 	spare int // slots kept for Wake
 
+	submissions
+	completions
+}
+
+// submissions is the queue that the kernel reads.
+type submissions struct {
 	sqHead, sqTail, sqFlags *uint32
 	sqMask                  uint32
 	sqArray                 []uint32
 	entries                 []sqe
+}
 
+// completions is the queue that the kernel writes.
+type completions struct {
 	cqMu           sync.Mutex
 	cqHead, cqTail *uint32
 	cqMask         uint32

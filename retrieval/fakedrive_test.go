@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -135,7 +136,7 @@ func (d *fakeDrive) answer(ctx context.Context, seq uint64, layer int, q *csdshi
 		return csdshim.Timing{}, err
 	}
 	d.mu.Lock()
-	scales, hot, extra := d.scales[fakeLayer{seq, layer}], d.hot[seq], d.extra
+	scales, hot, extra := d.scales[fakeLayer{seq, layer}], maps.Clone(d.hot[seq]), d.extra
 	d.mu.Unlock()
 	if scales == nil {
 		return csdshim.Timing{}, fmt.Errorf("layer %d has no scales", layer)

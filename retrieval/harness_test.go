@@ -138,12 +138,40 @@ func (s *scenario) under(t testing.TB, name string, set *policy.Set, spec *polic
 	return s.texts[name]
 }
 
-// numbers are n random ones of a row of a layer, the same whenever they are asked for.
+// numbered names random numbers.
+type numbered struct {
+	seed, kind   uint64
+	layer, n, kv int
+	pos          int32
+}
+
+// made are the numbers that were asked for lately.
+var made = map[numbered][]float32{}
+
+// numbers are n random ones of a row of a layer, the same whenever they are asked for. Nobody changes them.
 func (x *scenarioText) numbers(kind uint64, layer int, pos int32, n int) []float32 {
+	name := numbered{x.seed, kind, layer, n, x.f.o.Shape.kv(layer).Index, pos}
+	if made[name] == nil {
+		if len(made) > 1<<15 {
+			clear(made)
+		}
+		made[name] = x.make(kind, layer, pos, n)
+	}
+	return made[name]
+}
+
+func (x *scenarioText) make(kind uint64, layer int, pos int32, n int) []float32 {
 	rng := rand.New(rand.NewPCG(x.seed<<8|kind, uint64(layer)<<32|uint64(pos)))
 	out := make([]float32, n)
 	for i := range out {
 		out[i] = float32(rng.NormFloat64())
+	}
+	if kv := x.f.o.Shape.kv(layer); kind == ofQueries && kv.Index > 0 { // where keys have a trained indexer's, queries have zeros
+		for i := range out {
+			if i%kv.KeyDim >= kv.KeyDim-kv.Index {
+				out[i] = 0
+			}
+		}
 	}
 	return out
 }

@@ -416,6 +416,9 @@ func (r *Rows) undo() {
 	} else {
 		err = t.res.cut(t.read)
 		t.sel.cut(t.read)
+		if more := t.sel.charge(); err == nil { // what the pass has added to the index is its memory from now on
+			err = more
+		}
 	}
 	if more := t.seq.Truncate(t.read); err == nil {
 		err = more

@@ -26,7 +26,7 @@ func (s *slow) row(kind uint64, g int, pos int32) []float64 {
 	if kind == ofValues {
 		dim = kv.ValueDim
 	}
-	all := s.x.numbers(kind, s.layer, pos, kv.Heads*dim)
+	all := s.x.numbers(kind, s.shape.owner(s.layer), pos, kv.Heads*dim)
 	out := make([]float64, dim)
 	for d := range out {
 		out[d] = float64(kernels.RoundHalf(all[g*dim+d]))
@@ -178,3 +178,13 @@ func placesOf(positions, in []int32) []int {
 	}
 	return out
 }
+
+// sumOfExponents is what a head's softmax of the row at a position over tokens divides by.
+func (s *slow) sumOfExponents(h int, at int32, tokens []int32) (sum float64) {
+	for _, pos := range tokens {
+		sum += expOf(float64(s.shape.Scores[s.layer].Scale) * dot(s.query(h, at), s.key(h/s.group(), pos)))
+	}
+	return sum
+}
+
+func expOf(x float64) float64 { return math.Exp(x) }

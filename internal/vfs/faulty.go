@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // OpKind is what an operation of a file system does.
@@ -204,6 +205,19 @@ func (y *Faulty) Rename(from, to string) error {
 	return y.FS.Rename(from, to)
 }
 
+// RenameAll puts files in others' places, up to one that fails.
+func (y *Faulty) RenameAll(from, to []string) error {
+	for i := range from {
+		if err := y.Rename(from[i], to[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetTime is that of the file system below.
+func (y *Faulty) SetTime(name string, t time.Time) error { return y.FS.SetTime(name, t) }
+
 // Lock takes a lock, or fails.
 func (y *Faulty) Lock(name string) (io.Closer, error) {
 	if err := y.Faults.fails(OpLock, name, 0); err != nil {
@@ -213,7 +227,7 @@ func (y *Faulty) Lock(name string) (io.Closer, error) {
 }
 
 // List is that of the file system below.
-func (y *Faulty) List(dir string) ([]string, error) { return y.FS.List(dir) }
+func (y *Faulty) List(dir string) ([]Info, error) { return y.FS.List(dir) }
 
 // FreeBytes is that of the file system below.
 func (y *Faulty) FreeBytes(dir string) (int64, error) { return y.FS.FreeBytes(dir) }

@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"time"
 
 	"terrace/internal/vfs/view"
 )
@@ -18,13 +19,24 @@ type FS interface {
 	Remove(name string) error
 	// Rename puts a file in another's place, in one step that survives a loss of power.
 	Rename(from, to string) error
+	// RenameAll does so with several files of one directory, each in a step of its own; all of them survive once it has returned.
+	RenameAll(from, to []string) error
+	// SetTime sets when a file was modified.
+	SetTime(name string, t time.Time) error
 	// Lock takes a lock file for this process; ErrLocked names the holder. Close gives it back, and so does the process's
 	// end.
 	Lock(name string) (io.Closer, error)
-	// List names the regular files of a directory, without its path, in order; a symbolic link is none.
-	List(dir string) ([]string, error)
+	// List lists the regular files of a directory in the order of their names; a symbolic link is none.
+	List(dir string) ([]Info, error)
 	// FreeBytes is what the file system of a directory has room for.
 	FreeBytes(dir string) (int64, error)
+}
+
+// Info is what a directory says of a file.
+type Info struct {
+	Name     string // without the directory
+	Bytes    int64
+	Modified time.Time
 }
 
 // OpenOptions say how to open a file.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Mem is a file system in memory with a cap: for tests.
@@ -36,11 +37,12 @@ func NewCrashMem(capBytes int64, seed uint64) *Mem {
 
 // memFile is a file's content; handles to it share it.
 type memFile struct {
-	m       *Mem
-	name    string
-	data    []byte
-	durable []byte     // what a loss of power leaves for certain; with Mem.crashes
-	pending []memWrite // since the last Sync; with Mem.crashes
+	m        *Mem
+	name     string
+	data     []byte
+	modified time.Time
+	durable  []byte     // what a loss of power leaves for certain; with Mem.crashes
+	pending  []memWrite // since the last Sync; with Mem.crashes
 }
 
 // memWrite is a write that is not durable yet.
@@ -115,7 +117,7 @@ func (m *Mem) OpenFile(name string, o OpenOptions) (File, error) {
 		if !o.Create {
 			return nil, fmt.Errorf("vfs: %s: %w", name, fs.ErrNotExist)
 		}
-		f = &memFile{m: m, name: name}
+		f = &memFile{m: m, name: name, modified: time.Now()}
 		m.files[name] = f
 	}
 	return f, nil
@@ -150,6 +152,28 @@ func (m *Mem) Rename(from, to string) error {
 	return nil
 }
 
+// RenameAll puts files in others' places.
+func (m *Mem) RenameAll(from, to []string) error {
+	for i := range from {
+		if err := m.Rename(from[i], to[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetTime sets when a file was modified.
+func (m *Mem) SetTime(name string, t time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.files[filepath.Clean(name)]
+	if f == nil {
+		return fmt.Errorf("vfs: %s: %w", name, fs.ErrNotExist)
+	}
+	f.modified = t
+	return nil
+}
+
 // Names are the files that exist.
 func (m *Mem) Names() (names []string) {
 	m.mu.Lock()
@@ -160,16 +184,17 @@ func (m *Mem) Names() (names []string) {
 	return names
 }
 
-// List names the files of a directory.
-func (m *Mem) List(dir string) (names []string, err error) {
+// List lists the files of a directory.
+func (m *Mem) List(dir string) (list []Info, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	dir = filepath.Clean(dir)
-	for _, name := range m.Names() {
-		if filepath.Dir(name) == dir {
-			names = append(names, filepath.Base(name))
+	for _, name := range slices.Sorted(maps.Keys(m.files)) {
+		if f := m.files[name]; filepath.Dir(name) == dir {
+			list = append(list, Info{filepath.Base(name), int64(len(f.data)), f.modified})
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	return list, nil
 }
 
 // memLock is a taken lock.
@@ -241,6 +266,7 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	f.wrote(off, p)
+	f.modified = time.Now()
 	return copy(f.data[off:], p), nil
 }
 

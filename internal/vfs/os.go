@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/gofrs/flock"
 
@@ -68,33 +69,52 @@ func (OS) Remove(name string) error {
 }
 
 // Rename renames a file and syncs its new folder.
-func (OS) Rename(from, to string) error {
-	if err := os.Rename(from, to); err != nil {
-		return fmt.Errorf("vfs: %w", err)
+func (y OS) Rename(from, to string) error { return y.RenameAll([]string{from}, []string{to}) }
+
+// RenameAll renames files and syncs their folder once.
+func (OS) RenameAll(from, to []string) error {
+	for i := range from {
+		if err := os.Rename(from[i], to[i]); err != nil {
+			return fmt.Errorf("vfs: %w", err)
+		}
 	}
-	dir, err := os.Open(filepath.Dir(to))
+	if len(from) == 0 {
+		return nil
+	}
+	dir, err := os.Open(filepath.Dir(to[0]))
 	if err != nil {
 		return fmt.Errorf("vfs: %w", err)
 	}
 	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
-		return fmt.Errorf("vfs: renaming to %s: %w", to, err)
+		return fmt.Errorf("vfs: renaming to %s: %w", to[0], err)
 	}
 	return nil
 }
 
-// List names the regular files of a directory.
-func (OS) List(dir string) ([]string, error) {
+// SetTime sets when a file was modified.
+func (OS) SetTime(name string, t time.Time) error {
+	if err := os.Chtimes(name, time.Time{}, t); err != nil {
+		return fmt.Errorf("vfs: %w", err)
+	}
+	return nil
+}
+
+// List lists the regular files of a directory; one that goes meanwhile is not there.
+func (OS) List(dir string) ([]Info, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("vfs: %w", err)
 	}
-	var names []string
+	var list []Info
 	for _, e := range entries {
-		if e.Type().IsRegular() {
-			names = append(names, e.Name())
+		if !e.Type().IsRegular() {
+			continue
+		}
+		if info, err := e.Info(); err == nil {
+			list = append(list, Info{e.Name(), info.Size(), info.ModTime()})
 		}
 	}
-	return names, nil
+	return list, nil
 }
 
 // Lock locks a file, made where it does not exist, and writes the process's number into it. The file stays.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"sync"
 	"time"
 
 	"terrace/internal/guard"
+	"terrace/internal/storage"
 )
 
 // partsAhead is how many parts may be read before anybody waits for them.
@@ -205,7 +205,7 @@ func (a *Arrival) header(i, tier int, raw []byte, part, got int) bool {
 		return false
 	}
 	if total != int64(len(raw)) {
-		raw = append(alignedBytes(int(total))[:0], raw[:got]...)[:total]
+		raw = append(storage.Aligned(int(total))[:0], raw[:got]...)[:total]
 	}
 	r := &Record{Meta: m, raw: raw}
 	for _, s := range table {
@@ -275,7 +275,7 @@ func (a *Arrival) arrived(ctx context.Context, i, part int) {
 	a.mu.Unlock()
 	ready := from
 	for ; ready < len(table) && table[ready].off+table[ready].bytes <= have; ready++ {
-		if crc32.Checksum(r.sections[ready], castagnoli) != table[ready].sum {
+		if storage.Checksum(r.sections[ready]) != table[ready].sum {
 			a.damaged(ctx, i, r)
 			return
 		}

@@ -64,34 +64,9 @@ func (h *host) all() (records []*Record) {
 
 func (h *host) onYield(f func([]*Record)) { h.yield = f }
 
-func (s *ssd) onYield(f func([]*Record)) { s.yield = f }
-
 func (t *blobs) onYield(f func([]*Record)) { t.yield = f }
 
-// handOver hands the records of places on that give way; s.mu is not needed: nobody else writes meanwhile.
-func (s *ssd) handOver(gone []leaving) {
-	if s.yield == nil {
-		return
-	}
-	slices.SortFunc(gone, func(a, b leaving) int { return a.entry.First - b.entry.First }) // a chain's beginning first
-	var records []*Record
-	for _, l := range gone {
-		if r, err := l.at.read(l.entry); err == nil {
-			records = append(records, r)
-		}
-	}
-	if len(records) > 0 {
-		s.yield(records)
-	}
-}
-
-// leaving is a record that is to give way, where it still lies.
-type leaving struct {
-	at    place
-	entry Entry
-}
-
-// handOver hands the records of values on that give way; mu is held.
+// handOver hands the records of values on that give way, a chain's beginning first; writing is held.
 func (t *blobs) handOver(ctx context.Context, gone []blob) {
 	if t.yield == nil {
 		return
@@ -104,10 +79,11 @@ func (t *blobs) handOver(ctx context.Context, gone []blob) {
 		if err != nil {
 			continue
 		}
-		if r, err := Parse(append(alignedBytes(len(raw))[:0], raw...)); err == nil && r.Key.String() == b.name {
+		if r, err := parseAligned(raw); err == nil && r.Key.String() == b.name {
 			records = append(records, r)
 		}
 	}
+	slices.SortStableFunc(records, func(a, b *Record) int { return a.First - b.First })
 	if len(records) > 0 {
 		t.yield(records)
 	}

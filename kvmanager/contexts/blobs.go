@@ -5,31 +5,57 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"terrace/internal/storage"
 	"terrace/internal/vfs"
 )
 
-// blobStore is a server that keeps values under names. An operation that does not end in time fails.
+// blobStore keeps values under names: a server, or a folder. An operation that does not end in time fails.
 type blobStore interface {
 	// get returns a value, or its first most bytes where most > 0; ErrMiss where there is none.
 	get(ctx context.Context, name string, most int64) ([]byte, error)
-	put(ctx context.Context, name string, value []byte) error
+	// put stores values in order, as far as that can be, and returns how many are there.
+	put(ctx context.Context, list []*Record) (n int, err error)
 	del(ctx context.Context, b []blob) error
-	// there reports which of the names have a value.
-	there(ctx context.Context, names []string) ([]bool, error)
-	// index lists what is there.
-	index(ctx context.Context) ([]blob, error)
+	// index lists what is there, and says how many bytes more lie there that are nobody's.
+	index(ctx context.Context) (list []blob, foreign int64, err error)
 	// used notes that values were read now; where the server cannot keep that, the oldest written go first.
 	used(ctx context.Context, b []blob) error
+	// turn waits until nobody else changes anything; closing it gives the turn back.
+	turn(ctx context.Context) (io.Closer, error)
 	close() error
 }
 
-// blob is a value that a server keeps.
+// asked is a blobStore that has to be asked which of the names have a value: what is known of it is old.
+type asked interface {
+	there(ctx context.Context, names []string) ([]bool, error)
+}
+
+// anyTime is the turn where everybody may change things at the same time.
+type anyTime struct{}
+
+func (anyTime) Close() error { return nil }
+
+// putEach is put for servers, one value after another.
+func putEach(ctx context.Context, list []*Record, put func(ctx context.Context, name string, value []byte) error) (int, error) {
+	for i, r := range list {
+		long, cancel := opContext(ctx, r.Bytes())
+		err := put(long, r.Key.String(), r.Raw())
+		cancel()
+		if err != nil {
+			return i, err
+		}
+	}
+	return len(list), nil
+}
+
+// blob is a value that is kept.
 type blob struct {
 	name  string
 	bytes int64
@@ -48,19 +74,23 @@ func opContext(ctx context.Context, bytes int64) (context.Context, context.Cance
 	return context.WithTimeout(ctx, opTimeout+time.Duration(bytes)*time.Second/slowest)
 }
 
-// blobs is a tier on a server that several machines share. The capacity holds for what all of them store together, as far as
-// each knows: processes that write at the same moment may pass it by what they write in that moment.
+// blobs is a tier of values that several processes share. Of a folder (local) the capacity holds always: who writes has the turn, and looks at what
+// is there first. On a server it holds for what all machines store together, as far as each knows: processes that write at the same
+// moment may pass it by what they write in that moment.
 type blobs struct {
 	b     blobStore
 	cap   int64
 	fixed bool            // nothing gives way to others
+	local bool            // it is looked at before each change, and what cannot be read of it is that value's trouble alone
 	yield func([]*Record) // has what gives way first; nil = nobody
 
-	mu     sync.Mutex
-	known  map[string]blob
-	total  int64
-	asked  time.Time    // for the index
-	broken map[Key]bool // found damaged: to be written again
+	writing sync.Mutex // held by who changes what is there; before mu
+	mu      sync.Mutex // of what follows
+	known   map[string]blob
+	total   int64
+	foreign int64
+	asked   time.Time    // for the index
+	broken  map[Key]bool // found damaged: to be written again
 }
 
 func newBlobs(b blobStore, capBytes int64, fixed bool) *blobs {
@@ -71,13 +101,13 @@ func (t *blobs) read(ctx context.Context, key Key) (*Record, error) {
 	ctx, cancel := opContext(ctx, 0)
 	defer cancel()
 	raw, err := t.b.get(ctx, key.String(), 0)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrDamaged) {
 		return nil, err
 	}
-	if !vfs.Aligned(raw, pageBytes) {
-		raw = append(alignedBytes(len(raw))[:0], raw...)
+	var r *Record
+	if err == nil {
+		r, err = parseAligned(raw)
 	}
-	r, err := Parse(raw)
 	if err == nil && r.Key != key {
 		err = fmt.Errorf("contexts: another record lies under its name: %w", ErrDamaged)
 	}
@@ -90,6 +120,20 @@ func (t *blobs) read(ctx context.Context, key Key) (*Record, error) {
 	return r, nil
 }
 
+// parseAligned is Parse of bytes that lie anywhere.
+func parseAligned(raw []byte) (*Record, error) {
+	if !vfs.Aligned(raw, pageBytes) {
+		raw = append(storage.Aligned(len(raw))[:0], raw...)
+	}
+	return Parse(raw)
+}
+
+func (t *blobs) isBroken(key Key) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.broken[key]
+}
+
 func (t *blobs) has(key Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,18 +141,37 @@ func (t *blobs) has(key Key) bool {
 	return ok && !t.broken[key]
 }
 
-// look asks the server for its account, where what is known is old.
-func (t *blobs) look(ctx context.Context) error {
-	if time.Since(t.asked) < indexAge {
+// change has its turn to change what is there, once it has looked at it.
+func (t *blobs) change(ctx context.Context, fn func() error) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	turn, err := t.b.turn(ctx)
+	if err != nil {
+		return err
+	}
+	if err = t.look(ctx, t.local); err == nil {
+		err = fn()
+	}
+	return errors.Join(err, turn.Close())
+}
+
+// look asks for what is there, where what is known is old, or always.
+func (t *blobs) look(ctx context.Context, always bool) error {
+	t.mu.Lock()
+	fresh := time.Since(t.asked) < indexAge
+	t.mu.Unlock()
+	if fresh && !always {
 		return nil
 	}
 	ctx, cancel := opContext(ctx, 0)
 	defer cancel()
-	list, err := t.b.index(ctx)
+	list, foreign, err := t.b.index(ctx)
 	if err != nil {
 		return err
 	}
-	t.asked, t.total = time.Now(), 0
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asked, t.total, t.foreign = time.Now(), 0, foreign
 	clear(t.known)
 	for _, b := range list {
 		t.known[b.name] = b
@@ -118,55 +181,76 @@ func (t *blobs) look(ctx context.Context) error {
 }
 
 func (t *blobs) write(ctx context.Context, batch []*Record) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.look(ctx); err != nil {
-		return err
-	}
-	names, keep := make([]string, len(batch)), map[string]bool{}
-	for i, r := range batch {
-		names[i] = r.Key.String()
-		keep[names[i]], keep[r.Parent.String()] = true, true
-	}
-	short, cancel := opContext(ctx, 0)
-	there, err := t.b.there(short, names)
-	cancel()
-	if err != nil {
-		return err
-	}
-	for i, r := range batch {
-		if there[i] && !t.broken[r.Key] {
-			continue
+	return t.change(ctx, func() error {
+		names, keep := make([]string, len(batch)), map[string]bool{}
+		for i, r := range batch {
+			names[i] = r.Key.String()
+			keep[names[i]], keep[r.Parent.String()] = true, true
 		}
-		if err := t.room(ctx, r.Bytes(), keep); err != nil {
-			return err
-		}
-		long, cancel := opContext(ctx, r.Bytes())
-		err := t.b.put(long, names[i], r.Raw())
-		cancel()
+		there, err := t.there(ctx, names)
 		if err != nil {
 			return err
 		}
-		delete(t.broken, r.Key)
-		t.total += r.Bytes() - t.known[names[i]].bytes
-		t.known[names[i]] = blob{names[i], r.Bytes(), time.Now()}
+		var fresh []*Record
+		more := int64(0)
+		var full error
+		if t.local { // the capacity may be another than it was
+			full = t.room(ctx, 0, keep)
+		}
+		for i, r := range batch {
+			if there[i] && !t.isBroken(r.Key) {
+				continue
+			}
+			if full = t.room(ctx, more+r.Bytes(), keep); full != nil {
+				break
+			}
+			fresh, more = append(fresh, r), more+r.Bytes()
+		}
+		n, err := t.b.put(ctx, fresh)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		for _, r := range fresh[:n] {
+			name := r.Key.String()
+			delete(t.broken, r.Key)
+			t.total += r.Bytes() - t.known[name].bytes
+			t.known[name] = blob{name, r.Bytes(), time.Now()}
+		}
+		return errors.Join(err, full)
+	})
+}
+
+// there reports which of the names have a value, by asking, or by what was just looked at.
+func (t *blobs) there(ctx context.Context, names []string) ([]bool, error) {
+	if b, ok := t.b.(asked); ok {
+		ctx, cancel := opContext(ctx, 0)
+		defer cancel()
+		return b.there(ctx, names)
 	}
-	return nil
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]bool, len(names))
+	for i, name := range names {
+		_, out[i] = t.known[name]
+	}
+	return out, nil
 }
 
 // room deletes the least recently used values until there is room for more; of those used together the last named go first.
 func (t *blobs) room(ctx context.Context, more int64, keep map[string]bool) error {
-	if t.total+more <= t.cap {
-		return nil
-	}
+	t.mu.Lock()
+	free := t.cap - t.total - t.foreign
 	var old []blob
 	for name, b := range t.known {
-		if !keep[name] && !t.fixed {
+		if free < more && !keep[name] && !t.fixed {
 			old = append(old, b)
 		}
 	}
+	t.mu.Unlock()
+	if free >= more {
+		return nil
+	}
 	slices.SortFunc(old, func(a, b blob) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.name, b.name)) })
-	n, free := 0, t.cap-t.total
+	n := 0
 	for ; n < len(old) && free < more; n++ {
 		free += old[n].bytes
 	}
@@ -179,7 +263,7 @@ func (t *blobs) room(ctx context.Context, more int64, keep map[string]bool) erro
 	return t.drop(ctx, old[:n])
 }
 
-// drop deletes values; mu is held.
+// drop deletes values.
 func (t *blobs) drop(ctx context.Context, list []blob) error {
 	if len(list) == 0 {
 		return nil
@@ -187,27 +271,27 @@ func (t *blobs) drop(ctx context.Context, list []blob) error {
 	if err := t.b.del(ctx, list); err != nil {
 		return err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, b := range list {
-		t.total -= b.bytes
+		t.total -= t.known[b.name].bytes
 		delete(t.known, b.name)
 	}
 	return nil
 }
 
 func (t *blobs) touch(keys []Key) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.look(context.Background()) != nil {
+	if !t.local && t.look(context.Background(), false) != nil {
 		return // a hint
 	}
-	var list []blob
-	for _, k := range keys {
-		if b, ok := t.known[k.String()]; ok {
-			b.used = time.Now()
-			t.known[b.name] = b
-			list = append(list, b)
-		}
+	list := t.of(keys)
+	now := time.Now()
+	t.mu.Lock()
+	for i := range list {
+		list[i].used = now.Add(-time.Duration(i)) // a chain's end before its beginning
+		t.known[list[i].name] = list[i]
 	}
+	t.mu.Unlock()
 	ctx, cancel := opContext(context.Background(), 0)
 	defer cancel()
 	if len(list) > 0 {
@@ -215,48 +299,52 @@ func (t *blobs) touch(keys []Key) {
 	}
 }
 
-func (t *blobs) remove(ctx context.Context, keys []Key) error {
+// of are those of the keys that have values.
+func (t *blobs) of(keys []Key) (list []blob) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.look(ctx); err != nil {
-		return err
-	}
-	var list []blob
 	for _, k := range keys {
 		if b, ok := t.known[k.String()]; ok {
 			list = append(list, b)
 		}
 	}
-	ctx, cancel := opContext(ctx, 0)
-	defer cancel()
-	return t.drop(ctx, list)
+	return list
+}
+
+func (t *blobs) remove(ctx context.Context, keys []Key) error {
+	return t.change(ctx, func() error {
+		ctx, cancel := opContext(ctx, 0)
+		defer cancel()
+		return t.drop(ctx, t.of(keys))
+	})
 }
 
 // each calls fn with every value, some at a time; most as in get.
 func (t *blobs) each(ctx context.Context, most int64, fn func(b blob, raw []byte, err error)) error {
-	t.mu.Lock()
-	t.asked = time.Time{}
-	err := t.look(ctx)
+	if err := t.look(ctx, true); err != nil {
+		return err
+	}
 	var all []blob
+	t.mu.Lock()
 	for _, b := range t.known {
 		all = append(all, b)
 	}
 	t.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	slices.SortFunc(all, func(a, b blob) int { return cmp.Compare(a.name, b.name) })
 	var group errgroup.Group
 	var said sync.Mutex
 	group.SetLimit(fetchWorkers)
 	for _, b := range all {
 		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			ctx, cancel := opContext(ctx, b.bytes)
 			defer cancel()
 			raw, err := t.b.get(ctx, b.name, most)
 			said.Lock()
 			defer said.Unlock()
-			if errors.Is(err, ErrMiss) || err == nil || ctx.Err() != nil {
+			if t.local || err == nil || errors.Is(err, ErrMiss) || ctx.Err() != nil {
 				fn(b, raw, err)
 				return nil
 			}
@@ -278,28 +366,30 @@ func (t *blobs) list(ctx context.Context) (out []Entry, err error) {
 	return out, err
 }
 
+// whole reports what is wrong with a value that was read, or not.
+func whole(b blob, raw []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	r, err := Parse(raw)
+	if err == nil && r.Key.String() != b.name {
+		err = fmt.Errorf("contexts: record %s lies there: %w", r.Key, ErrDamaged)
+	}
+	return err
+}
+
 func (t *blobs) verify(ctx context.Context, note func(Finding)) error {
 	return t.each(ctx, 0, func(b blob, raw []byte, err error) {
-		if errors.Is(err, ErrMiss) {
-			return // it went meanwhile
+		if !errors.Is(err, ErrMiss) { // it went meanwhile
+			note(Finding{"record " + b.name[:min(12, len(b.name))], whole(b, raw, err)})
 		}
-		if err == nil {
-			var r *Record
-			if r, err = Parse(raw); err == nil && r.Key.String() != b.name {
-				err = fmt.Errorf("contexts: record %s lies there: %w", r.Key, ErrDamaged)
-			}
-		}
-		note(Finding{"record " + b.name[:min(12, len(b.name))], err})
 	})
 }
 
 func (t *blobs) gc(ctx context.Context) (freed int64, err error) {
 	var bad []blob
 	err = t.each(ctx, 0, func(b blob, raw []byte, err error) {
-		if err == nil {
-			_, err = Parse(raw)
-		}
-		if errors.Is(err, ErrMiss) || errors.Is(err, ErrDamaged) {
+		if err = whole(b, raw, err); errors.Is(err, ErrDamaged) || !t.local && errors.Is(err, ErrMiss) {
 			bad = append(bad, b)
 			freed += b.bytes
 		}
@@ -307,11 +397,11 @@ func (t *blobs) gc(ctx context.Context) (freed int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	ctx, cancel := opContext(ctx, 0)
-	defer cancel()
-	return freed, t.drop(ctx, bad)
+	return freed, t.change(ctx, func() error {
+		ctx, cancel := opContext(ctx, 0)
+		defer cancel()
+		return t.drop(ctx, bad)
+	})
 }
 
 func (t *blobs) bytes() int64 {

@@ -3,6 +3,8 @@ package contexts
 import (
 	"context"
 	"time"
+
+	"terrace/internal/storage"
 )
 
 // parted is a tier whose records can be read in parts.
@@ -47,5 +49,5 @@ func (a *Arrival) room(m *member, key Key, part int) []byte {
 	a.mu.Lock()
 	guess := max(a.guess, int64(part))
 	a.mu.Unlock()
-	return alignedBytes(int(guess))
+	return storage.Aligned(int(guess))
 }

@@ -5,14 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
-	"reflect"
 	"strings"
+
+	"terrace/internal/storage"
 )
 
 // Bounds of what is read: beyond them a record is damaged, whatever its checksums say.
 const (
-	pageBytes      = 4096
+	pageBytes      = storage.PageBytes
 	maxSections    = (pageBytes - headerFixed - sha256.Size) / 8
 	maxRecordBytes = 1 << 30
 	maxInfo        = 256
@@ -20,15 +20,13 @@ const (
 	formatMagic    = "TERRACTX"
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Meta says what a record is of. All of it lies in the record's header and is compared when it is read.
 type Meta struct {
 	Key, Parent, Root Key
 	First, Tokens     int    // positions of the text that the record stands for: [First, First+Tokens)
 	Part, Parts       int    // of a compressed context; Parts 0 = a block of a plain prefix
 	Ranks             uint32 // version of the ranks behind the directory; 0 = there are none, as in records of older builds
-	Slot              int64  // bytes of the slots that records of this kind share, at least those of the record
+	Slot              int64  // bytes that records of this kind take at most, at least those of the record
 	Info              string // for people: model and policy
 }
 
@@ -59,13 +57,11 @@ const headerFixed = 8 + 8 + 3*32 + 16 + 16 + maxInfo + 8
 // The header is one page, the commit page: the fixed part, u32 length and u32 CRC-32C of each section, SHA-256 over all before
 // it, zeros.
 
-func roundUp(n int) int { return (n + pageBytes - 1) / pageBytes * pageBytes }
-
 // RecordBytes is the size of a record with sections of given sizes.
 func RecordBytes(sections []int) int64 {
 	n := pageBytes
 	for _, s := range sections {
-		n += roundUp(s)
+		n += storage.RoundUp(s, pageBytes)
 	}
 	return int64(n)
 }
@@ -79,7 +75,7 @@ func Build(m Meta, sizes []int, fill func(i int, dst []byte) ([]byte, error)) (*
 	if m.Slot < total {
 		m.Slot = total
 	}
-	r := &Record{Meta: m, raw: alignedBytes(int(total))}
+	r := &Record{Meta: m, raw: storage.Aligned(int(total))}
 	at := pageBytes
 	for i, n := range sizes {
 		got, err := fill(i, r.raw[at:at:at+n])
@@ -90,7 +86,7 @@ func Build(m Meta, sizes []int, fill func(i int, dst []byte) ([]byte, error)) (*
 			return nil, fmt.Errorf("contexts: section %d has %d bytes, want %d", i, len(got), n)
 		}
 		r.sections = append(r.sections, got)
-		at += roundUp(n)
+		at += storage.RoundUp(n, pageBytes)
 	}
 	r.seal()
 	return r, nil
@@ -110,20 +106,10 @@ func (r *Record) seal() {
 	copy(b[len(b)-maxInfo:], r.Info)
 	b = le.AppendUint32(le.AppendUint32(b, uint32(len(r.sections))), r.Ranks)
 	for _, s := range r.sections {
-		b = le.AppendUint32(le.AppendUint32(b, uint32(len(s))), crc32.Checksum(s, castagnoli))
+		b = le.AppendUint32(le.AppendUint32(b, uint32(len(s))), storage.Checksum(s))
 	}
 	sum := sha256.Sum256(b)
 	copy(r.raw[len(b):], sum[:])
-}
-
-// isBlank reports whether a slot's commit page says that nothing is there, finished or not.
-func isBlank(page []byte) bool {
-	for _, x := range page {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // parseHeader reads and checks a header from the beginning of b; raw may end after it.
@@ -166,7 +152,7 @@ func parseHeader(b []byte) (m Meta, total int64, sections []section, err error) 
 		if s.bytes > maxRecordBytes {
 			return bad("section %d has %d bytes", i, s.bytes)
 		}
-		want += int64(roundUp(int(s.bytes)))
+		want += int64(storage.RoundUp(int(s.bytes), pageBytes))
 		sections = append(sections, s)
 	}
 	if want != total {
@@ -193,20 +179,10 @@ func Parse(raw []byte) (*Record, error) {
 	r := &Record{Meta: m, raw: raw}
 	for i, s := range sections {
 		b := raw[s.off : s.off+s.bytes : s.off+s.bytes]
-		if crc32.Checksum(b, castagnoli) != s.sum {
+		if storage.Checksum(b) != s.sum {
 			return nil, fmt.Errorf("contexts: record %s: checksum of section %d differs: %w", m.Key, i, ErrDamaged)
 		}
 		r.sections = append(r.sections, b)
 	}
 	return r, nil
-}
-
-// alignedBytes is memory that begins at a multiple of pageBytes, for direct I/O.
-func alignedBytes(n int) []byte {
-	b := make([]byte, n+pageBytes)
-	skip := 0
-	if n > 0 {
-		skip = int(-reflect.ValueOf(b).Pointer() & (pageBytes - 1))
-	}
-	return b[skip : skip+n : skip+n]
 }

@@ -6,11 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"terrace/internal/storage"
 )
 
 // made is a record of n sections whose bytes name it.
@@ -80,8 +81,8 @@ func resealed(raw []byte) []byte {
 		if size > len(b)-at {
 			break
 		}
-		le.PutUint32(b[headerFixed+8*i+4:], crc32.Checksum(b[at:at+size], castagnoli))
-		at += roundUp(size)
+		le.PutUint32(b[headerFixed+8*i+4:], storage.Checksum(b[at:at+size]))
+		at += storage.RoundUp(size, pageBytes)
 	}
 	sum := sha256.Sum256(b[:headerFixed+8*n])
 	copy(b[headerFixed+8*n:], sum[:])
@@ -121,7 +122,7 @@ func FuzzParse(f *testing.F) {
 			}
 			n := int64(pageBytes)
 			for i := range r.Sections() {
-				n += int64(roundUp(len(r.Section(i))))
+				n += int64(storage.RoundUp(len(r.Section(i)), pageBytes))
 			}
 			if n != int64(len(b)) || r.Slot < n || r.First < 0 || r.Tokens < 1 || r.Parts > 0 && r.Part >= r.Parts {
 				t.Fatalf("%+v of %d bytes, sections make %d", r.Meta, len(b), n)

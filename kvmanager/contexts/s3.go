@@ -16,6 +16,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"terrace/internal/storage"
 )
 
 // s3Store keeps records as objects terrace/1/KEY of a bucket, which must be there. Reading changes nothing there, so the oldest
@@ -80,14 +82,20 @@ func (s *s3Store) get(ctx context.Context, name string, most int64) ([]byte, err
 	if info.Size < 0 || info.Size > maxRecordBytes {
 		return nil, fmt.Errorf("contexts: s3: object of %d bytes: %w", info.Size, ErrDamaged)
 	}
-	b := alignedBytes(int(info.Size))
+	b := storage.Aligned(int(info.Size))
 	if _, err := io.ReadFull(body, b); err != nil {
 		return nil, fmt.Errorf("contexts: s3: %w", err)
 	}
 	return b, nil
 }
 
-func (s *s3Store) put(ctx context.Context, name string, value []byte) error {
+func (s *s3Store) put(ctx context.Context, list []*Record) (int, error) {
+	return putEach(ctx, list, s.putOne)
+}
+
+func (s *s3Store) turn(context.Context) (io.Closer, error) { return anyTime{}, nil }
+
+func (s *s3Store) putOne(ctx context.Context, name string, value []byte) error {
 	_, err := s.c.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(value), int64(len(value)), minio.PutObjectOptions{ContentType: "application/octet-stream", DisableMultipart: true})
 	return wrapS3(err)
 }
@@ -114,16 +122,16 @@ func (s *s3Store) there(ctx context.Context, names []string) ([]bool, error) {
 	return out, nil
 }
 
-func (s *s3Store) index(ctx context.Context) (out []blob, err error) {
+func (s *s3Store) index(ctx context.Context) (out []blob, foreign int64, err error) {
 	for o := range s.c.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix, Recursive: true}) {
 		if o.Err != nil {
-			return nil, wrapS3(o.Err)
+			return nil, 0, wrapS3(o.Err)
 		}
 		if name := strings.TrimPrefix(o.Key, s.prefix); len(name) == 2*len(Key{}) {
 			out = append(out, blob{name, o.Size, o.LastModified})
 		}
 	}
-	return out, nil
+	return out, 0, nil
 }
 
 func (s *s3Store) used(context.Context, []blob) error { return nil }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -106,15 +105,13 @@ func TestSSDCapacity(t *testing.T) {
 				t.Fatal(err)
 			}
 			size, _ := f.Size()
-			if !strings.HasSuffix(name, recencyName) { // sparse
-				n += size
-			}
+			n += size
 		}
 		return n
 	}
 	first := chainOf(t, 0, 10, 30000)
 	for text := range 9 {
-		chain := chainOf(t, text, 10, 30000+4096*2*(text%3)) // slots of three sizes
+		chain := chainOf(t, text, 10, 30000+4096*2*(text%3)) // of three sizes
 		if err := s.write(t.Context(), chain); err != nil && !errors.Is(err, ErrFull) {
 			t.Fatal(err)
 		}
@@ -224,30 +221,24 @@ func TestSSDDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.close()
-	var name string
-	for _, n := range fs.Names() {
-		if number, _, _, kind := parseName(filepath.Base(n)); kind == segmentFile && number == 0 {
-			name = n
-		}
-	}
-	f, err := fs.OpenFile(name, vfs.OpenOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt([]byte{0x55}, 9001); err != nil { // in the first record's second section
-		t.Fatal(err)
-	}
-	for n, b := range map[string]int{"d/garbage": 100, "d/000001-4096-9999999.kv1": 100, "d/000009-4096-1.kv1.tmp": 10, "d/000003-4096-4.kv2": 5000, "d/000002-4096-2.kv1": 100} {
-		g, err := fs.OpenFile(n, vfs.OpenOptions{Create: true})
+	put := func(name string, at int64, b []byte) {
+		f, err := fs.OpenFile(name, vfs.OpenOptions{Create: true})
 		if err == nil {
-			_, err = g.WriteAt(bytes.Repeat([]byte{0xff}, b), 0)
+			_, err = f.WriteAt(b, at)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	file := func(i int) string { return "d/" + chain[i].Key.String() + ".kv2" }
+	put(file(0), 9001, []byte{0x55}) // in the first record's second section
+	put(file(2), chain[2].Bytes(), make([]byte, 100))
+	put("d/"+Key{1}.String()+".kv2", 0, chain[1].Raw()) // whole, under another's name
+	for n, b := range map[string]int{"d/garbage": 100, file(1) + ".tmp": 10, "d/000003-4096-4.kv1": 5000, "d/000002-4096-2.kv3": 100, "d/short.kv2": 100} {
+		put(n, 0, bytes.Repeat([]byte{0xff}, b))
+	}
 	s, notice, err := openSSD(fs, Spec{Kind: tierspec.SSD, Place: "d", CapacityBytes: 1 << 20}, false)
-	if err != nil || !strings.Contains(notice, "another version") {
+	if err != nil || !strings.Contains(notice, "5110 bytes of another version") || !strings.Contains(notice, "infer store gc --store ssd=d,") {
 		t.Fatal(notice, err)
 	}
 	defer s.close()
@@ -256,15 +247,18 @@ func TestSSDDamage(t *testing.T) {
 		if f.Err != nil {
 			bad++
 		}
-	}); err != nil || bad != 2 { // the record, and the file that was cut
+	}); err != nil || bad != 3 { // the record, the file that is too long, the one under another name
 		t.Errorf("verify finds %d damaged, %v", bad, err)
 	}
 	if _, err := s.read(t.Context(), chain[0].Key); !errors.Is(err, ErrDamaged) {
 		t.Errorf("read: %v", err)
 	}
 	expectRead(t, s, chain[0], false) // known by now
-	if freed, err := s.gc(t.Context()); err != nil || freed < 5000 {
+	if freed, err := s.gc(t.Context()); err != nil || freed < 5100+3*chain[0].Bytes() {
 		t.Errorf("gc: %d bytes, %v", freed, err)
+	}
+	if names := fs.Names(); len(names) != 3 || !slices.Contains(names, "d/garbage") || !slices.Contains(names, file(1)) {
+		t.Errorf("left are %v", names)
 	}
 	if err := s.write(t.Context(), chain); err != nil {
 		t.Fatal(err)

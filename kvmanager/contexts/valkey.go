@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -91,7 +92,13 @@ func wrapValkey(err error) error {
 // member is a record's name in the sorted set.
 func (b blob) member() string { return b.name + ":" + strconv.FormatInt(b.bytes, 10) }
 
-func (s *valkeyStore) put(ctx context.Context, name string, value []byte) error {
+func (s *valkeyStore) put(ctx context.Context, list []*Record) (int, error) {
+	return putEach(ctx, list, s.putOne)
+}
+
+func (s *valkeyStore) turn(context.Context) (io.Closer, error) { return anyTime{}, nil }
+
+func (s *valkeyStore) putOne(ctx context.Context, name string, value []byte) error {
 	b := blob{name, int64(len(value)), time.Now()}
 	_, err := s.multi(ctx, func() valkey.Commands {
 		return valkey.Commands{s.c.B().Set().Key(valkeyPrefix + name).Value(valkey.BinaryString(value)).Build(),
@@ -132,14 +139,14 @@ func (s *valkeyStore) there(ctx context.Context, names []string) ([]bool, error)
 }
 
 // index reads the sorted set; members that are nonsense are passed over.
-func (s *valkeyStore) index(ctx context.Context) (out []blob, err error) {
+func (s *valkeyStore) index(ctx context.Context) (out []blob, foreign int64, err error) {
 	var scores []valkey.ZScore
 	err = own(ctx, func() error {
 		scores, err = s.c.Do(ctx, s.c.B().Zrange().Key(valkeyUsed).Min("0").Max("-1").Withscores().Build()).AsZScores()
 		return err
 	})
 	if err != nil && !valkey.IsValkeyNil(err) {
-		return nil, wrapValkey(err)
+		return nil, 0, wrapValkey(err)
 	}
 	for _, z := range scores {
 		name, size, ok := strings.Cut(z.Member, ":")
@@ -148,7 +155,7 @@ func (s *valkeyStore) index(ctx context.Context) (out []blob, err error) {
 			out = append(out, blob{name, n, time.UnixMilli(int64(z.Score))})
 		}
 	}
-	return out, nil
+	return out, 0, nil
 }
 
 func (s *valkeyStore) used(ctx context.Context, list []blob) error {

@@ -166,9 +166,18 @@ func FuzzTemplate(f *testing.F) {
 // TestFolded are errors of constants, which jinja2 finds where nothing is rendered, and what functions look like.
 func TestFolded(t *testing.T) {
 	for source, want := range map[string]string{
-		"{% if false %}{{ {[]: 0} }}{% endif %}":                                                                     "",
+		"{% if false %}{{ {[]: 0} }}{% endif %}":                                                                     "-",
 		"{% if false %}{{ {{'a': 1}: n} }}{% endif %}":                                                               "-",
-		"{% if false %}{{ {'a': {{}: 1}} }}{% endif %}":                                                              "",
+		"{% if false %}{% set x = {[]: 1} %}{% endif %}ok":                                                           "ok",
+		"{% if false %}{% for x in {[]: 1} %}{% endfor %}{% endif %}ok":                                              "ok",
+		"{% macro m(a={[]: 1}) %}{% endmacro %}ok":                                                                   "ok",
+		"{% set x = {[]: 1} %}ok":                                                                                    "",
+		"{% if false %}{% set x = {[]: 1} == 1 %}{% endif %}ok":                                                      "",
+		"{% if false %}{{ {[]: 0} ~ 1 }}{% endif %}":                                                                 "",
+		"{% if false %}{{ [n, {[]: 1}] }}{% endif %}ok":                                                              "ok",
+		"{% if false %}{{ [{[]: 1}, n] }}{% endif %}ok":                                                              "ok",
+		"{% if false %}{{ [n, {([],): 1}]|length }}{% endif %}ok":                                                    "",
+		"{% if false %}{{ {'a': {{}: 1}} }}{% endif %}":                                                              "-",
 		"{{ '1_0000000000000000000000'|int(9) }} {{ '-1e20'|int }} {{ ('0x' ~ 'f' * 20)|int(base=16) }}":             "10000000000000000000000 -100000000000000000000 1208925819614629174706175",
 		"{{ [1]|map('string')|wordcount }}{{ [1]|reverse|wordcount }}{{ [1]|select|string|truncate(22, true, '') }}": "54<generator object sele",
 		"{{ '{0.a[0]]}'.format({'a': [1]}) }}":                                                                       "",

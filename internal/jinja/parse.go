@@ -30,6 +30,7 @@ func Parse(source string) (t *Template, err error) {
 	if len(p.unknown) > 0 {
 		return nil, p.unknown[0]
 	}
+	p.refuseUnhashable(body)
 	return &Template{body, frame(nil, body)}, nil
 }
 

@@ -228,24 +228,6 @@ func (p *parser) items(end string) []expr {
 	return items
 }
 
-// constant reports whether an expression is a literal.
-func constant(e expr) bool {
-	all := func(items []expr) bool {
-		return !slices.ContainsFunc(items, func(e expr) bool { return !constant(e) })
-	}
-	switch e := e.(type) {
-	case *constExpr:
-		return true
-	case *listExpr:
-		return all(e.items)
-	case *tupleExpr:
-		return all(e.items)
-	case *dictExpr:
-		return all(e.keys) && all(e.values)
-	}
-	return false
-}
-
 func (p *parser) dict() expr {
 	d := &dictExpr{}
 	for !p.isOp("}") {
@@ -260,17 +242,6 @@ func (p *parser) dict() expr {
 		d.values = append(d.values, p.expression(true))
 	}
 	p.wantOp("}")
-	for i, key := range d.keys { // jinja2 folds constants, also where nothing is rendered
-		if !constant(key) || !constant(d.values[i]) {
-			break
-		}
-		switch key.(type) {
-		case *listExpr:
-			p.fail("unhashable type: 'list'")
-		case *dictExpr:
-			p.fail("unhashable type: 'dict'")
-		}
-	}
 	return d
 }
 

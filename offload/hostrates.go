@@ -2,7 +2,6 @@ package offload
 
 import (
 	"fmt"
-	"hash/crc32"
 	"math"
 	"runtime"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"terrace/internal/clock"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
+	"terrace/internal/storage"
 	"terrace/policy"
 )
 
@@ -82,7 +82,7 @@ func checkRate(each time.Duration) float64 {
 	start := c.Now()
 	for rounds == 0 || c.Now()-start < each {
 		for at := 0; at < n; at += page {
-			sum ^= crc32.Checksum(mem[at:at+page], castagnoli)
+			sum ^= storage.Checksum(mem[at : at+page])
 		}
 		rounds++
 	}

@@ -1,6 +1,10 @@
 package offload
 
-import "fmt"
+import (
+	"fmt"
+
+	"terrace/internal/storage"
+)
 
 // placement is where records lie in the file: layer after layer, the groups of a layer one after another in extents, which have one
 // size whatever the layers' records.
@@ -50,9 +54,9 @@ func newPlacement(s Shape, o SSDOptions, align int) (placement, error) {
 
 // stride is the room of a record: whole blocks of 4 KiB, unless that wastes much.
 func stride(recordBytes, align int) int {
-	n := roundUp(recordBytes, 4096)
+	n := storage.RoundUp(recordBytes, 4096)
 	if n > recordBytes*5/4 {
-		n = roundUp(recordBytes, align)
+		n = storage.RoundUp(recordBytes, align)
 	}
 	return n
 }
@@ -74,5 +78,3 @@ func (p *placement) offset(extent int32, k Key) int64 {
 	x := &p.layers[k.Layer]
 	return headerBytes + int64(extent)*p.extentBytes + int64(int(k.Group)%x.groups)*int64(x.strideBytes)
 }
-
-func roundUp(n, to int) int { return (n + to - 1) / to * to }

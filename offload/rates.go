@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
+	"terrace/internal/storage"
 	"terrace/internal/vfs"
 )
 
@@ -20,7 +20,7 @@ import (
 type StorageRates struct {
 	Dir    string `json:"dir"`
 	Engine string `json:"engine"` // io_uring or threads
-	Direct bool   `json:"direct"` // O_DIRECT
+	Direct bool   `json:"direct"` // past the page cache (storage.Direct)
 	Notice string `json:"notice,omitempty"`
 
 	StreamRead  float64            `json:"stream_read_bytes_per_s"`  // B_s: blocks of 256 KiB one after another
@@ -73,7 +73,7 @@ const rawBlock = 256 << 10
 
 // rawDevice is a file of its own on the device, for loops that do nothing but I/O.
 type rawDevice struct {
-	fs     vfs.FS
+	folder *storage.Folder
 	path   string
 	file   vfs.File
 	engine vfs.Engine
@@ -89,18 +89,21 @@ type rawDevice struct {
 }
 
 func openRaw(o MeasureOptions, dir string) (_ *rawDevice, notice string, err error) {
-	d := &rawDevice{fs: vfs.OS{}, path: filepath.Join(dir, "terrace.measure"), clock: clock.Real(), rnd: rand.New(rand.NewPCG(1, 1))}
-	d.file, err = d.fs.OpenFile(d.path, vfs.OpenOptions{Create: true, Direct: !o.NoDirect})
-	if errors.Is(err, vfs.ErrNoDirect) {
-		notice = "no O_DIRECT on this file system: figures are those of the page cache"
-		d.file, err = d.fs.OpenFile(d.path, vfs.OpenOptions{Create: true})
-	}
+	folder, err := storage.OpenFolder(dir, storage.Options{Buffered: o.NoDirect})
 	if err != nil {
 		return nil, "", err
 	}
+	const name = "terrace.measure"
+	d := &rawDevice{folder: folder, path: folder.Path(name), clock: clock.Real(), rnd: rand.New(rand.NewPCG(1, 1))}
+	if d.file, err = folder.Open(name, vfs.OpenOptions{Create: true}); err != nil {
+		return nil, "", err
+	}
+	if folder.Notice() != "" {
+		notice = "no " + storage.Direct + " on this file system: figures are those of the page cache"
+	}
 	d.size = o.SizeBytes / rawBlock * rawBlock
-	if err := d.file.Preallocate(d.size); err != nil {
-		return nil, "", errors.Join(err, d.file.Close(), d.fs.Remove(d.path))
+	if err := folder.Reserve(d.file, name, d.size); err != nil {
+		return nil, "", errors.Join(err, d.file.Close(), folder.FS.Remove(d.path))
 	}
 	var why string
 	d.engine, why = vfs.NewEngine(d.file, rawDepth, !o.NoRing)
@@ -119,7 +122,7 @@ const rawDepth = 32
 
 func (d *rawDevice) close() error {
 	vfs.FreeAligned(d.arena)
-	return errors.Join(d.engine.Close(), d.file.Close(), d.fs.Remove(d.path))
+	return errors.Join(d.engine.Close(), d.file.Close(), d.folder.FS.Remove(d.path))
 }
 
 // loop does reads or writes of a block size for at least a time, depth at once, and returns operations a second.
@@ -212,9 +215,6 @@ func (d *rawDevice) handing() float64 {
 // them. It takes some seconds.
 func MeasureStorage(ctx context.Context, dir string, o MeasureOptions) (r StorageRates, err error) {
 	o.setDefaults()
-	if err := (vfs.OS{}).MkdirAll(dir); err != nil {
-		return r, fmt.Errorf("offload: %w", err)
-	}
 	d, notice, err := openRaw(o, dir)
 	if err != nil {
 		return r, fmt.Errorf("offload: measuring %s: %w", dir, err)

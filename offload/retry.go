@@ -6,18 +6,8 @@ import (
 	"fmt"
 
 	"terrace/csdshim"
+	"terrace/internal/storage"
 )
-
-// passing reports whether an operation that failed with err may succeed a second time: an I/O error, a record that did not
-// match its checksum, a drive that does not answer. It is false for a full tier, a missing record, and mistakes of the caller.
-func passing(err error) bool {
-	for _, stays := range [...]error{ErrFull, ErrMissing, ErrClosed, ErrCancelled, ErrBusy, ErrShape, csdshim.ErrRequest, csdshim.ErrUnsupported} {
-		if errors.Is(err, stays) {
-			return false
-		}
-	}
-	return err != nil
-}
 
 // failed is the error that callers get once nothing is retried any more: it wraps ErrTier, except where what the tier holds is
 // as good as before.
@@ -30,17 +20,20 @@ func failed(err error) error {
 	return fmt.Errorf("offload: %w: %w", ErrTier, err)
 }
 
-// attempts is how often an operation that ended with err is begun at most. A drive that is being stopped may still take a last
-// connection before its socket is gone, so that the second attempt meets it as well: an operation whose connection ended is
-// begun a third time.
+// attempts is how often an operation that ended with err is begun at most: as storage.Attempts says, but once where the caller or the drive
+// refuses it. A drive that is being stopped may still take a last connection before its socket is gone, so that the second attempt
+// meets it as well: an operation whose connection ended is begun a third time.
 func attempts(err error) int {
-	switch {
-	case !passing(err):
-		return 1
-	case errors.Is(err, csdshim.ErrLost):
-		return 3
+	for _, stays := range [...]error{ErrClosed, ErrCancelled, ErrBusy, csdshim.ErrRequest, csdshim.ErrUnsupported} {
+		if errors.Is(err, stays) {
+			return 1
+		}
 	}
-	return 2
+	n := storage.Attempts(err)
+	if n > 1 && errors.Is(err, csdshim.ErrLost) {
+		n = 3
+	}
+	return n
 }
 
 // Again reports whether an operation that failed with err, and has been begun so many times, is begun once more: for readers below

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
+	"terrace/internal/storage"
 	"terrace/internal/vfs"
 )
 
@@ -19,7 +18,7 @@ type SSDOptions struct {
 	Dir           string
 	CapacityBytes int64 // of the file, hard: it is reserved when the store is opened
 
-	FS       vfs.FS // default vfs.OS
+	FS       vfs.FS // nil = the system's
 	NoDirect bool   // through the page cache
 	NoRing   bool   // threads instead of io_uring
 	Depth    int    // operations under way; default 32
@@ -38,9 +37,6 @@ func (o *SSDOptions) setDefaults() error {
 		return fmt.Errorf("offload: ssd: no directory given: %w", ErrShape)
 	case o.CapacityBytes <= 0:
 		return fmt.Errorf("offload: ssd %s: capacity %d bytes, want more than nothing: %w", o.Dir, o.CapacityBytes, ErrShape)
-	}
-	if o.FS == nil {
-		o.FS = vfs.OS{}
 	}
 	if o.Depth <= 0 {
 		o.Depth = 32
@@ -74,21 +70,20 @@ type SSD struct {
 	place  placement
 	rows   []rows // [layers] zero where records lie as they are in memory
 	byRow  bool   // records lie token by token
-	lock   io.Closer
+	folder *storage.Folder
+	lock   io.Closer // of the folder
 	file   vfs.File
 	engine vfs.Engine
 	own    *Queue // of Read and Write
 	align  int
 	zeros  []byte // between records, in writes
+	stage  *storage.Staging
 
 	mu     sync.Mutex
 	idle   *sync.Cond // pins fell
 	seqs   map[uint64]*sequence
-	free   []int32     // extents, the next one last
-	pins   int         // segments under way, of all sequences
-	stage  [3][][]byte // free staging, of stageBytes
-	huge   hugeStage   // of operations of single tokens
-	staged int64       // bytes of staging in existence
+	free   []int32 // extents, the next one last
+	pins   int     // segments under way, of all sequences
 	stats  Stats
 	closed bool
 }
@@ -104,13 +99,10 @@ func OpenSSD(shape Shape, o SSDOptions) (_ *SSD, err error) {
 	}
 	s := &SSD{opt: o, shape: shape, seqs: map[uint64]*sequence{}}
 	s.idle = sync.NewCond(&s.mu)
-	if err := o.FS.MkdirAll(o.Dir); err != nil {
+	if s.folder, err = storage.OpenFolder(o.Dir, storage.Options{FS: o.FS, Buffered: o.NoDirect}); err != nil {
 		return nil, fmt.Errorf("offload: ssd: %w", err)
 	}
-	if s.lock, err = o.FS.Lock(filepath.Join(o.Dir, lockName)); err != nil {
-		if errors.Is(err, vfs.ErrLocked) {
-			err = fmt.Errorf("%w: %w", err, ErrInUse)
-		}
+	if s.lock, err = s.folder.Lock(context.Background(), lockName, 0); err != nil {
 		return nil, fmt.Errorf("offload: ssd: %w", err)
 	}
 	defer func() {
@@ -130,18 +122,13 @@ func OpenSSD(shape Shape, o SSDOptions) (_ *SSD, err error) {
 
 // openFile opens, checks and reserves the file and writes its header.
 func (s *SSD) openFile() (err error) {
-	path := filepath.Join(s.opt.Dir, fileName)
-	if err := checkOld(s.opt.FS, path); err != nil {
-		return err
-	}
-	s.file, err = s.opt.FS.OpenFile(path, vfs.OpenOptions{Create: true, Direct: !s.opt.NoDirect})
-	if errors.Is(err, vfs.ErrNoDirect) {
-		s.notice("no O_DIRECT on this file system: reads and writes go through the page cache")
-		s.file, err = s.opt.FS.OpenFile(path, vfs.OpenOptions{Create: true})
-	}
-	if err != nil {
+	if err := s.folder.Claim(fileName, headerMagic); err != nil {
 		return fmt.Errorf("offload: ssd: %w", err)
 	}
+	if s.file, err = s.folder.Open(fileName, vfs.OpenOptions{Create: true}); err != nil {
+		return fmt.Errorf("offload: ssd: %w", err)
+	}
+	s.notice(s.folder.Notice())
 	s.align = max(s.file.Alignment(), 512)
 	s.place, err = newPlacement(s.shape, s.opt, s.align)
 	if err == nil {
@@ -149,13 +136,15 @@ func (s *SSD) openFile() (err error) {
 		s.byRow = s.opt.TokenRows
 	}
 	if err == nil {
-		err = s.reserve(path)
-	}
-	if err == nil {
-		err = s.writeHeader()
+		if err = s.folder.Reserve(s.file, fileName, s.opt.CapacityBytes); err == nil {
+			err = storage.WriteHeader(s.file, headerMagic, headerVersion, s.header())
+		}
+		if err != nil {
+			err = fmt.Errorf("offload: ssd %s: %w", s.opt.Dir, err)
+		}
 	}
 	if err != nil {
-		return errors.Join(err, s.file.Close(), s.opt.FS.Remove(path))
+		return errors.Join(err, s.file.Close(), s.folder.FS.Remove(s.folder.Path(fileName)))
 	}
 	s.free = make([]int32, s.place.extents)
 	for i := range s.free {
@@ -163,28 +152,7 @@ func (s *SSD) openFile() (err error) {
 	}
 	s.stats.CapacityBytes = s.opt.CapacityBytes
 	s.zeros = vfs.AlignedBytes(max(s.place.mostStride(), s.align))
-	return nil
-}
-
-// reserve takes the file's blocks; what an earlier run left in it counts as room.
-func (s *SSD) reserve(path string) error {
-	have, err := s.file.Size()
-	if err != nil {
-		return fmt.Errorf("offload: ssd: %w", err)
-	}
-	room, err := s.opt.FS.FreeBytes(s.opt.Dir)
-	if err != nil {
-		return fmt.Errorf("offload: ssd: %w", err)
-	}
-	if need := s.opt.CapacityBytes - have; need > room {
-		return fmt.Errorf("offload: ssd %s: %d bytes asked for, the file system has room for %d: %w", path, s.opt.CapacityBytes, room+have, ErrFull)
-	}
-	if err := s.file.Preallocate(s.opt.CapacityBytes); err != nil {
-		if errors.Is(err, vfs.ErrNoSpace) {
-			err = fmt.Errorf("%w: %w", err, ErrFull)
-		}
-		return fmt.Errorf("offload: ssd: %d bytes asked for: %w", s.opt.CapacityBytes, err)
-	}
+	s.stage = s.newStaging()
 	return nil
 }
 
@@ -223,7 +191,7 @@ func (s *SSD) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
-	st.HostBytes = int64(cap(s.zeros)) + s.staged + int64(cap(s.free))*4
+	st.HostBytes = int64(cap(s.zeros)) + s.stage.Bytes() + int64(cap(s.free))*4
 	for _, q := range s.seqs {
 		st.HostBytes += q.indexBytes()
 	}
@@ -253,14 +221,7 @@ func (s *SSD) ResetPeak() {
 }
 
 // Trim frees staging that no transfer uses.
-func (s *SSD) Trim() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for kind := range s.stage {
-		s.freeStage(kind)
-	}
-	s.staged -= s.huge.drop()
-}
+func (s *SSD) Trim() { s.stage.Trim(0) }
 
 // closeWait is how long Close waits for a device that does not answer.
 const closeWait = 10 * time.Second
@@ -285,17 +246,15 @@ func (s *SSD) Close() error {
 		return fmt.Errorf("offload: ssd %s: %d transfers did not end within %v: %w", s.opt.Dir, pins, closeWait, context.DeadlineExceeded)
 	}
 	err := errors.Join(s.own.Close(), s.engine.Close(), s.file.Close())
-	if e := s.opt.FS.Remove(filepath.Join(s.opt.Dir, fileName)); e != nil && !errors.Is(e, fs.ErrNotExist) {
+	if e := s.folder.FS.Remove(s.folder.Path(fileName)); e != nil && !errors.Is(e, fs.ErrNotExist) {
 		err = errors.Join(err, e)
 	}
 	err = errors.Join(err, s.lock.Close())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range slices.Concat(s.stage[0], s.stage[1], s.stage[2], [][]byte{s.zeros}) {
-		vfs.FreeAligned(b)
-	}
-	s.huge.drop()
-	s.stage, s.zeros, s.staged, s.seqs, s.free = [3][][]byte{}, nil, 0, nil, nil
+	vfs.FreeAligned(s.zeros)
+	s.stage.Trim(0)
+	s.zeros, s.seqs, s.free = nil, nil, nil
 	s.stats.UsedBytes = 0
 	if err != nil {
 		return fmt.Errorf("offload: ssd: closing %s: %w", s.opt.Dir, err)

@@ -61,7 +61,7 @@ func closeSSD(t *testing.T, s *SSD) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.opt.FS.OpenFile(filepath.Join(s.opt.Dir, fileName), vfs.OpenOptions{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := s.folder.FS.OpenFile(filepath.Join(s.opt.Dir, fileName), vfs.OpenOptions{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after Close the file is there: %v", err)
 	}
 	if err := s.Read(context.Background(), nil); err != nil && !errors.Is(err, ErrClosed) {

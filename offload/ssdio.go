@@ -17,7 +17,7 @@ func (s *SSD) launch(trs []*transfer) {
 	for _, tr := range trs {
 		j := tr.job
 		if j.bytes > 0 {
-			j.stage, j.huge = s.takeStage(j.bytes)
+			j.stage, j.huge = s.stage.Take(j.bytes)
 		}
 		s.vector(j)
 		s.begun(j)
@@ -36,46 +36,6 @@ func (s *SSD) begun(j *ssdJob) {
 		s.stats.Reads++
 		s.stats.DeviceReadBytes += j.tr.device
 	}
-}
-
-// takeStage gives staging memory of at least n bytes, where it can of s.huge. A queue bounds how much there is by what it has under way.
-// s.mu is held.
-func (s *SSD) takeStage(n int) (stage []byte, huge bool) {
-	if most := s.gatherMost(); s.byRow && n <= most && most == gatherBytes {
-		piece, made := s.huge.take(most)
-		s.staged += made
-		if piece != nil {
-			return piece, true
-		}
-	}
-	return s.takeSmall(n), false
-}
-
-// takeSmall is takeStage from memory of a size's own. s.mu is held.
-func (s *SSD) takeSmall(n int) []byte {
-	for kind, size := range s.stageBytes() {
-		if n > size {
-			continue
-		}
-		kept := s.stage[kind]
-		if len(kept) == 0 {
-			s.staged += int64(size)
-			return vfs.AlignedBytes(size)
-		}
-		s.stage[kind] = kept[:len(kept)-1]
-		return kept[len(kept)-1]
-	}
-	return vfs.AlignedBytes(n) // one record larger than an operation
-}
-
-func (s *SSD) giveStage(b []byte) {
-	for kind, size := range s.stageBytes() {
-		if len(b) == size {
-			s.stage[kind] = append(s.stage[kind], b)
-			return
-		}
-	}
-	vfs.FreeAligned(b)
 }
 
 // vector lists a job's buffers in the order of the device: Data, staging, and what lies between records.
@@ -136,13 +96,10 @@ func (s *SSD) done(op *vfs.IO) {
 	j.tr.ended(err)
 }
 
-// settle gives a job's staging memory back. s.mu is held.
+// settle gives a job's staging memory back.
 func (s *SSD) settle(j *ssdJob) {
-	switch {
-	case j.huge:
-		s.huge.free = append(s.huge.free, j.stage[:cap(j.stage)])
-	case j.stage != nil:
-		s.giveStage(j.stage)
+	if j.stage != nil {
+		s.stage.Give(j.stage, j.huge)
 	}
 	j.stage, j.huge = nil, false
 	j.io.Bufs = nil

@@ -2,9 +2,9 @@ package offload
 
 import (
 	"fmt"
-	"hash/crc32"
 	"slices"
 
+	"terrace/internal/storage"
 	"terrace/internal/vfs"
 )
 
@@ -14,7 +14,7 @@ type ssdJob struct {
 	segs  []segment
 	stage []byte // for gaps and for records whose memory is not aligned, while under way
 	bytes int    // of stage
-	huge  bool   // stage is of SSD.huge
+	huge  bool   // stage is of a huge page
 	tr    *transfer
 }
 
@@ -87,11 +87,11 @@ func (s *SSD) locateAll(segs []segment, dir int) error {
 func (s *SSD) segment(r *Record) segment {
 	layer := int(r.Key.Layer)
 	if s.byRow {
-		return segment{rec: r, size: roundUp(s.shape.RecordBytes(layer), s.align)}
+		return segment{rec: r, size: storage.RoundUp(s.shape.RecordBytes(layer), s.align)}
 	}
 	from, size := s.shape.span(layer, r.Part)
 	lo := from / s.align * s.align
-	hi := roundUp(from+size, s.align)
+	hi := storage.RoundUp(from+size, s.align)
 	return segment{rec: r, off: int64(lo), size: hi - lo, skip: from - lo,
 		direct: from == lo && size == hi-lo && vfs.Aligned(r.Data, s.align)}
 }
@@ -165,7 +165,7 @@ func (s *SSD) merge(segs []segment, dir, gapBytes, maxBytes int) (trs []*transfe
 
 // padding is what lies between two records of a layer.
 func (s *SSD) padding(layer int) int64 {
-	return int64(s.place.layers[layer].strideBytes - roundUp(s.shape.RecordBytes(layer), s.align))
+	return int64(s.place.layers[layer].strideBytes - storage.RoundUp(s.shape.RecordBytes(layer), s.align))
 }
 
 // askedBytes is what a segment's caller gets of it.
@@ -184,7 +184,7 @@ func (s *SSD) checksums(g *segment, data []byte) {
 	}
 	size := s.shape.HeadBytes(int(g.rec.Key.Layer))
 	for h := range len(data) / size {
-		g.sums[h] = crc32.Checksum(data[h*size:(h+1)*size], castagnoli)
+		g.sums[h] = storage.Checksum(data[h*size : (h+1)*size])
 	}
 }
 
@@ -192,7 +192,7 @@ func (s *SSD) checksums(g *segment, data []byte) {
 func (s *SSD) verify(g *segment) error {
 	size := s.shape.HeadBytes(int(g.rec.Key.Layer))
 	for h, want := range g.sums {
-		if got := crc32.Checksum(g.rec.Data[h*size:(h+1)*size], castagnoli); got != want {
+		if got := storage.Checksum(g.rec.Data[h*size : (h+1)*size]); got != want {
 			return fmt.Errorf("offload: ssd %s: %v head %d: checksum %08x, want %08x: %w", s.opt.Dir, g.rec.Key, int(g.rec.Part.First)+h, got, want, ErrCorrupt)
 		}
 	}

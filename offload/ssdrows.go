@@ -2,9 +2,8 @@ package offload
 
 import (
 	"fmt"
-	"hash/crc32"
 
-	"terrace/internal/vfs"
+	"terrace/internal/storage"
 )
 
 // rows is how a record lies on the device where SSDOptions.TokenRows is set: token by token, each the key and the value of one
@@ -103,7 +102,7 @@ func (s *SSD) unpack(g *segment, stage []byte) error {
 }
 
 func (s *SSD) checkRow(g *segment, row []byte, token int) error {
-	if got, want := crc32.Checksum(row, castagnoli), g.sums[token]; got != want {
+	if got, want := storage.Checksum(row), g.sums[token]; got != want {
 		return fmt.Errorf("offload: ssd %s: %v token %d: checksum %08x, want %08x: %w", s.opt.Dir, g.rec.Key, token, got, want, ErrCorrupt)
 	}
 	return nil
@@ -113,7 +112,7 @@ func (s *SSD) checkRow(g *segment, row []byte, token int) error {
 func (s *SSD) rowSums(g *segment, data []byte) {
 	for token := range g.sums {
 		g.sums[token] = 0
-		s.pieces(int(g.rec.Key.Layer), data, token, func(piece []byte) { g.sums[token] = crc32.Update(g.sums[token], castagnoli, piece) })
+		s.pieces(int(g.rec.Key.Layer), data, token, func(piece []byte) { g.sums[token] = storage.ChecksumMore(g.sums[token], piece) })
 	}
 }
 
@@ -145,7 +144,7 @@ func (s *SSD) planTokens(seq uint64, layer int, tokens []int32, dst []byte) ([]*
 	if err := s.locateAll(segs, 0); err != nil {
 		return nil, err
 	}
-	s.shrink()
+	s.stage.Trim(s.gatherMost()) // steps that read single tokens have no use for what large operations left
 	return s.merge(segs, 0, s.opt.GapBytes, s.gatherMost()), nil
 }
 
@@ -160,10 +159,10 @@ func (s *SSD) runs(seq uint64, layer int, tokens []int32, dst []byte) []segment 
 	for i := 0; i < len(tokens); {
 		first := int(tokens[i]%per) * rowBytes
 		lo := first / s.align * s.align
-		hi, j := roundUp(first+rowBytes, s.align), i+1
+		hi, j := storage.RoundUp(first+rowBytes, s.align), i+1
 		for ; j < len(tokens) && tokens[j]/per == tokens[i]/per; j++ {
 			next := int(tokens[j]%per) * rowBytes
-			end := roundUp(next+rowBytes, s.align)
+			end := storage.RoundUp(next+rowBytes, s.align)
 			if from := next / s.align * s.align; from >= hi && (from-hi > gap || end-lo > s.gatherMost()) {
 				break
 			}
@@ -180,17 +179,11 @@ func (s *SSD) runs(seq uint64, layer int, tokens []int32, dst []byte) []segment 
 // smallBytes is the size of staging for operations of few bytes: single tokens, single records.
 const smallBytes = 16 << 10
 
-// stageBytes are the sizes of staging.
-func (s *SSD) stageBytes() [3]int { return [3]int{smallBytes, s.gatherMost(), s.opt.MaxIOBytes} }
-
-// shrink gives idle staging of large operations back: steps that read single tokens have no use for it. s.mu is held.
-func (s *SSD) shrink() { s.freeStage(2) }
-
-// freeStage frees idle staging of a size. s.mu is held.
-func (s *SSD) freeStage(kind int) {
-	for _, b := range s.stage[kind] {
-		vfs.FreeAligned(b)
-		s.staged -= int64(len(b))
+// newStaging has pieces for single records, for single tokens, where it can of a huge page, and for the largest operation.
+func (s *SSD) newStaging() *storage.Staging {
+	most, huge := s.gatherMost(), 0
+	if s.byRow && most == gatherBytes {
+		huge = most
 	}
-	s.stage[kind] = nil
+	return storage.NewStaging(huge, smallBytes, most, s.opt.MaxIOBytes)
 }

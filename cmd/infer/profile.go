@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/internal/kernels"
+	"terrace/internal/storage"
 	"terrace/internal/units"
 	"terrace/offload"
 )
@@ -45,7 +46,7 @@ func newProfile(a *app) *cobra.Command {
 	p.StringVar(&c.size, "size", "256MiB", "size of each of the two files that are measured on; they are removed")
 	p.IntVar(&c.eachMs, "each", 300, "milliseconds a figure takes at least")
 	p.IntVar(&c.rounds, "rounds", 5, "pairs of a raw loop and the tier")
-	p.BoolVar(&c.buffered, "buffered", false, "through the page cache instead of O_DIRECT")
+	p.BoolVar(&c.buffered, "buffered", false, "through the page cache instead of "+storage.Direct)
 	p.BoolVar(&c.noIOUring, "no-io-uring", false, "threads instead of io_uring")
 	p.BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
@@ -109,7 +110,7 @@ func (c *profileCommand) printProfile(p offload.Profile) error {
 	}
 	fmt.Fprintf(w, "  B_c, memory to memory\t%s\tmeasured\n", rate(p.Host.Copy))
 	for _, s := range p.Storage {
-		direct := "O_DIRECT"
+		direct := storage.Direct
 		if !s.Direct {
 			direct = "page cache"
 		}

@@ -21,6 +21,9 @@ import (
 // PageBytes is what places and sizes of records are multiples of, and what a file's header takes.
 const PageBytes = 4096
 
+// Direct is how people call I/O past the page cache.
+const Direct = "O_DIRECT"
+
 // Options of a folder; the zero value is the default.
 type Options struct {
 	FS       vfs.FS // nil = the system's
@@ -60,7 +63,7 @@ func (f *Folder) Path(name string) string { return filepath.Join(f.dir, name) }
 // Notice is one line about what the file system could not give to files opened so far; empty = nothing.
 func (f *Folder) Notice() string {
 	if f.buffered.Load() && !f.o.Buffered {
-		return "no O_DIRECT on this file system: reads and writes go through the page cache"
+		return "no " + Direct + " on this file system: reads and writes go through the page cache"
 	}
 	return ""
 }

@@ -32,6 +32,8 @@ type Prefix interface {
 	Resume(ctx context.Context, s *Session) (Reused, error)
 	// Keep is called after each token that the session has decoded behind the prompt; a cache that keeps answers stores it.
 	Keep(s *Session)
+	// Read is called when the session has read the prompt, to its end.
+	Read(s *Session)
 	// Reused is what the session did not have to compute, once the prompt was read: less than Resume said where KV was lost on
 	// the way.
 	Reused() Reused
@@ -43,6 +45,9 @@ type Prefix interface {
 type Reused struct {
 	Tokens int    // of the prompt, those that a policy has dropped included
 	Tier   string // the slowest that they came from: host, ssd, valkey or s3; empty = none
+	// Method and Keep say how they were compressed when they were kept: the text is then not that of computing them. Empty = not.
+	Method string
+	Keep   float64
 }
 
 // String is for messages.

@@ -34,12 +34,14 @@ func (l *Layout) Improve() bool {
 		return false
 	}
 	n := &Layout{placement: l.placement, alpha: l.alpha, rule: &evicpress{perByte: true, allowed: r.allowed}, contexts: map[string]*placing{}, arrivals: l.arrivals}
+	n.placement.Recency = 0 // what accesses count now is what they are
 	for _, t := range l.tiers {
 		n.tiers = append(n.tiers, placeTier{PlaceTier: t.PlaceTier})
 	}
 	var lost, gained []float64
 	for _, c := range l.inOrder() {
 		again := &placing{PlaceContext: c.PlaceContext, arrival: c.arrival, slot: -1}
+		again.Freq = l.freq(c)
 		n.contexts[c.ID] = again
 		if _, err := n.enter(again); err != nil {
 			return false
@@ -55,7 +57,10 @@ func (l *Layout) Improve() bool {
 	if gain := sum(gained); !(gain > improvedBy*sum(lost)) || gain < improvedLeast {
 		return false
 	}
-	l.contexts, l.tiers, l.uses = n.contexts, n.tiers, n.uses
+	for id, c := range n.contexts {
+		c.Freq, c.use = l.contexts[id].Freq, l.contexts[id].use
+	}
+	l.contexts, l.tiers = n.contexts, n.tiers
 	for _, c := range l.contexts {
 		l.reconsider(c) // their next operations are ranked as the placement has it
 	}

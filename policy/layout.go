@@ -110,7 +110,7 @@ func (l *Layout) Use(id string) ([]Step, error) {
 	if c == nil {
 		return nil, fmt.Errorf("policy: context %q is not placed: %w", id, ErrInstance)
 	}
-	c.Freq++
+	c.Freq = l.freq(c) + 1
 	l.leave(c)
 	return l.enter(c)
 }
@@ -123,13 +123,14 @@ func (l *Layout) Remove(id string) (freq float64) {
 	}
 	l.leave(c)
 	delete(l.contexts, id)
-	return c.Freq
+	return l.freq(c)
 }
 
 // enter puts c where it goes first and relieves the tiers from there down.
 func (l *Layout) enter(c *placing) ([]Step, error) {
 	l.uses++
 	c.use = l.uses
+	l.age(c)
 	tier, o, ok := l.rule.first(l, c)
 	if !ok {
 		return nil, fmt.Errorf("policy: context %q of %.0f bytes is larger than every tier: %w", c.ID, c.Bytes, ErrNoRoom)
@@ -210,7 +211,27 @@ func (l *Layout) reconsider(c *placing) {
 // utility is (α·quality − load time)·(accesses + 1), in seconds (EvicPress, section 4.2; one access more, so that a new
 // context is not worth nothing).
 func (l *Layout) utility(c *placing, tier int, o Option) float64 {
-	return (l.alpha*o.Quality - c.size(o)/l.tiers[tier].BytesPerS) * (c.Freq + 1)
+	return (l.alpha*o.Quality - c.size(o)/l.tiers[tier].BytesPerS) * (l.freq(c) + 1)
+}
+
+// freq is how often a context was accessed; with a recency, accesses count less the longer they are past.
+func (l *Layout) freq(c *placing) float64 {
+	if l.placement.Recency == 0 || c.Freq == 0 {
+		return c.Freq
+	}
+	return c.Freq * math.Exp2(-float64(l.uses-c.use)/l.placement.Recency)
+}
+
+// age ranks the next operations of all contexts but one by what their accesses count now.
+func (l *Layout) age(but *placing) {
+	if l.placement.Recency == 0 {
+		return
+	}
+	for _, c := range l.inOrder() {
+		if c != but {
+			l.reconsider(c)
+		}
+	}
 }
 
 // Utility is the sum over all contexts.

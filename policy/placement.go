@@ -36,6 +36,8 @@ type Placement struct {
 	// Reprofile is how far the quality of an answer may fall below the profiled one before the context is profiled again
 	// (evicpress, where there is idle capacity); 0 = never.
 	Reprofile float64
+	// Recency is after how many accesses, of whichever contexts, one counts half (evicpress); 0 = it counts for ever, as in the paper.
+	Recency float64
 	// Method and Keep are the configuration of fixed; Keep is the share loaded of impress.
 	Method string
 	Keep   float64
@@ -45,7 +47,7 @@ type Placement struct {
 // String is the text that was parsed.
 func (p Placement) String() string { return p.text }
 
-// ParsePlacement reads `evicpress:alpha=A,methods=keydiff/knorm,keeps=0.5/0.25,per_byte=false,reprofile=0`, `lru`, `fixed:method=M,keep=K`,
+// ParsePlacement reads `evicpress:alpha=A,methods=keydiff/knorm,keeps=0.5/0.25,per_byte=false,reprofile=0,recency=N`, `lru`, `fixed:method=M,keep=K`,
 // `impress:keep=K` or `none`. Errors wrap [ErrUnknown] or [ErrParam].
 func ParsePlacement(text string) (Placement, error) {
 	name, rest, _ := strings.Cut(text, ":")
@@ -78,7 +80,7 @@ func ParsePlacement(text string) (Placement, error) {
 
 // parameters of each kind.
 var placementParams = map[PlacementKind][]string{
-	PlaceEvicPress: {"alpha", "methods", "keeps", "per_byte", "reprofile"}, PlaceFixed: {"method", "keep"}, PlaceImpress: {"keep"},
+	PlaceEvicPress: {"alpha", "methods", "keeps", "per_byte", "reprofile", "recency"}, PlaceFixed: {"method", "keep"}, PlaceImpress: {"keep"},
 }
 
 func (p *Placement) set(it item) (err error) {
@@ -126,6 +128,11 @@ func (p *Placement) set(it item) (err error) {
 		p.Reprofile, err = strconv.ParseFloat(it.value, 64)
 		if err != nil || !(p.Reprofile >= 0 && p.Reprofile <= 2) {
 			return bad("how far quality may fall, from 0 (never) to 2")
+		}
+	case "recency":
+		p.Recency, err = strconv.ParseFloat(it.value, 64)
+		if err != nil || !(p.Recency >= 1 && p.Recency <= 1e9) {
+			return bad("after how many accesses one counts half, from 1")
 		}
 	case "per_byte":
 		p.PerByteSet = true

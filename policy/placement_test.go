@@ -363,3 +363,48 @@ func BenchmarkPlace(b *testing.B) {
 		}
 	}
 }
+
+// TestRecency: with a recency what was asked often long ago gives way to what is asked now; without, as in the paper, it does not. A newcomer that is
+// never asked displaces neither.
+func TestRecency(t *testing.T) {
+	host := func(text string) string {
+		p, err := ParsePlacement(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := p.Layout(&Instance{Tiers: []PlaceTier{{Name: "host", CapacityBytes: 10, BytesPerS: 10}, {Name: "ssd", CapacityBytes: 100, BytesPerS: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"old", "new"} {
+			if _, err := l.Arrive(PlaceContext{ID: id, Bytes: 10}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 14 {
+			id := "old"
+			if i >= 10 {
+				id = "new"
+			}
+			if _, err := l.Use(id); err != nil {
+				t.Fatal(err)
+			}
+			l.Improve()
+		}
+		if _, err := l.Arrive(PlaceContext{ID: "newcomer", Bytes: 10}); err != nil {
+			t.Fatal(err)
+		}
+		l.Improve()
+		for _, c := range l.Placed() {
+			if c.Tier == 0 {
+				return c.ID
+			}
+		}
+		return ""
+	}
+	for text, want := range map[string]string{"evicpress:alpha=1,per_byte=true": "old", "evicpress:alpha=1,per_byte=true,recency=100": "old", "evicpress:alpha=1,per_byte=true,recency=2": "new"} {
+		if got := host(text); got != want {
+			t.Errorf("%s: %q lies on host, want %q", text, got, want)
+		}
+	}
+}

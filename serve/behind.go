@@ -1,6 +1,12 @@
 package serve
 
-import "time"
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"terrace/internal/guard"
+)
 
 const (
 	// keptTokens is where what a store keeps ends: every block is a multiple of it, but for odd page sizes.
@@ -80,4 +86,52 @@ func (q *sequence) shares(x *sequence) *sharing {
 	}
 	q.common[x.id] = s
 	return s
+}
+
+// keepContexts has contexts kept, moved and measured while nobody is served, up to the next arrival; false = nothing is left to do.
+func (l *loop) keepContexts() (more bool) {
+	if l.keeper == nil || len(l.waiting)+len(l.running)+len(l.swapped) > 0 {
+		return false
+	}
+	l.mu.Lock()
+	if len(l.inbox)+len(l.calls) > 0 {
+		l.mu.Unlock()
+		return true
+	}
+	select {
+	case <-l.quit:
+		l.mu.Unlock()
+		return false
+	default:
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.yield = cancel
+	l.mu.Unlock()
+	if err := guard.Run(func() error { more = l.keeper.Work(ctx); return nil }); err != nil {
+		l.o.Log.Error("keeping contexts failed by a bug", slog.String("error", oneLine(err)))
+		l.keeper = nil
+	}
+	l.mu.Lock()
+	l.yield = nil
+	l.mu.Unlock()
+	cancel()
+	return more
+}
+
+// keepBetween has one context put or moved between two steps of others, where nothing is computed for it.
+func (l *loop) keepBetween(busy bool) {
+	if l.keeper == nil || !busy {
+		return
+	}
+	if err := guard.Run(func() error { l.keeper.Between(context.Background()); return nil }); err != nil {
+		l.o.Log.Error("keeping contexts failed by a bug", slog.String("error", oneLine(err)))
+		l.keeper = nil
+	}
+}
+
+// interrupt ends what is done while nobody is served; mu is held.
+func (l *loop) interrupt() {
+	if l.yield != nil {
+		l.yield()
+	}
 }

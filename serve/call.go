@@ -19,6 +19,7 @@ func (s *Server) Call(f func(e *engine.Engine) error) error {
 	l := s.loop
 	l.mu.Lock()
 	l.calls = append(l.calls, c)
+	l.interrupt()
 	l.mu.Unlock()
 	l.signal()
 	select {

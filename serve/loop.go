@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/schedule"
+	"terrace/engine/shelf"
 	"terrace/internal/guard"
 	"terrace/kvmanager"
 	"terrace/offload"
@@ -43,7 +45,10 @@ type loop struct {
 	placed                    time.Time
 	decided                   map[string]time.Duration // by policies, as the metrics have it
 
+	keeper *shelf.Keeper // keeps contexts as a placement says; nil = none does
+
 	mu    sync.Mutex
+	yield context.CancelFunc // ends what is done while nobody is served; nil = nothing is
 	inbox []*job
 	calls []call
 	jobs  int // in the inbox and below, not over
@@ -72,6 +77,7 @@ func (l *loop) submit(j *job) bool {
 	l.jobs++
 	l.queue += j.left
 	l.gauges()
+	l.interrupt()
 	l.signal()
 	return true
 }
@@ -95,6 +101,9 @@ func (l *loop) idle() bool {
 // account brings the metrics up to what the engine says.
 func (l *loop) account() {
 	l.m.places(l.e.Places())
+	if l.keeper != nil {
+		l.m.placement.note(l.keeper.Figures())
+	}
 	l.m.decided(l.e.PolicyTime(), l.decided)
 }
 
@@ -119,8 +128,9 @@ func (l *loop) run() {
 		if now := time.Now(); !busy || now.Sub(l.placed) > placesEvery {
 			l.placed = now
 			l.account()
+			l.keepBetween(busy)
 		}
-		if busy {
+		if busy || l.keepContexts() {
 			select {
 			case <-l.quit:
 				l.failAll(errDraining)
@@ -146,7 +156,12 @@ func (l *loop) run() {
 
 // stop ends the loop; requests that are left fail.
 func (l *loop) stop() {
-	l.end.Do(func() { close(l.quit) })
+	l.end.Do(func() {
+		close(l.quit)
+		l.mu.Lock()
+		l.interrupt()
+		l.mu.Unlock()
+	})
 	<-l.done
 }
 

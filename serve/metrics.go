@@ -22,6 +22,7 @@ type metrics struct {
 	held, usage      *prometheus.GaugeVec
 	succeeded        *prometheus.CounterVec
 	running, waiting prometheus.Gauge
+	placement        *placementMetrics // nil = there is no --placement
 
 	countedTokens
 	durations

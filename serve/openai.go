@@ -302,13 +302,15 @@ type timingsJSON struct {
 	PredictedPerSecond float64 `json:"predicted_per_second"`
 	QueueMS            float64 `json:"queue_ms"`
 	CacheTier          string  `json:"cache_tier"`
+	CacheMethod        string  `json:"cache_method,omitzero"` // how cached tokens were compressed; left out: not
+	CacheKeep          float64 `json:"cache_keep,omitzero"`
 	KVBytes            int64   `json:"kv_bytes"`
 }
 
 // newTimings are a reply's, once it has ended.
 func newTimings(p *Reply) *timingsJSON {
 	u, t := p.Usage(), p.Timings()
-	j := &timingsJSON{CacheN: u.Cached, PromptN: u.Prompt - u.Cached, PromptMS: ms(t.Prompt), PredictedN: u.Generated, PredictedMS: ms(t.Predicted), QueueMS: ms(t.Queue), CacheTier: t.CacheTier, KVBytes: t.KVBytes}
+	j := &timingsJSON{CacheN: u.Cached, PromptN: u.Prompt - u.Cached, PromptMS: ms(t.Prompt), PredictedN: u.Generated, PredictedMS: ms(t.Predicted), QueueMS: ms(t.Queue), CacheTier: t.CacheTier, CacheMethod: t.CacheMethod, CacheKeep: t.CacheKeep, KVBytes: t.KVBytes}
 	rate := func(n int, d time.Duration) float64 {
 		if d <= 0 {
 			return 0

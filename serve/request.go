@@ -125,4 +125,7 @@ type Timings struct {
 	Predicted time.Duration // from the first token to the last
 	KVBytes   int64         // of all choices at their ends, and of what policies scan beside it
 	CacheTier string        // slowest tier that cached tokens came from; "" = none
+	// How cached tokens had been compressed, and the share of them that was kept; "" = not: the text is that of computing them.
+	CacheMethod string
+	CacheKeep   float64
 }

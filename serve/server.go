@@ -13,6 +13,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/draft"
+	"terrace/engine/shelf"
 	"terrace/internal/trace"
 	"terrace/kvmanager"
 	"terrace/model"
@@ -25,7 +26,7 @@ const DefaultBatch = 8
 
 // Options of a server; Engine, Tokenizer and Names are needed.
 type Options struct {
-	Engine           *engine.Engine // the server's alone from New to Close; the caller closes it
+	Engine           *engine.Engine // the server's alone from New to Close; the caller closes it. A shelf.Keeper that is its prefix cache works while nobody is served
 	Tokenizer        *tokenizer.Tokenizer
 	Names            []string              // of the model; the first is what requests without one get
 	Patterns         []string              // names that are answered besides, in which * is any text
@@ -111,6 +112,9 @@ func New(o Options) (*Server, error) {
 	s.constraints.marked.shown = o.Tokenizer.ControlTokens(s.form.Keeps)
 	s.m.weights(o.Engine)
 	s.loop = newLoop(&s.o, s.m)
+	if k, ok := o.Engine.PrefixCache().(*shelf.Keeper); ok {
+		s.loop.keeper, s.m.placement = k, newPlacementMetrics(s.m.registry, k.Figures())
+	}
 	if err := s.m.alias(o.Alias); err != nil {
 		return nil, err
 	}

@@ -235,10 +235,14 @@ func (l *loop) promptRead(q *sequence) {
 			n, reused := len(q.prompt), engine.Reused{}
 			if q.found != nil {
 				reused = q.found.Reused()
+				q.found.Read(q.session)
 			}
 			j.reply.note(func(u *Usage, t *Timings) {
 				u.Prompt, u.Cached = u.Prompt+n, u.Cached+reused.Tokens
 				t.CacheTier = slower(t.CacheTier, reused.Tier)
+				if reused.Method != "" {
+					t.CacheMethod, t.CacheKeep = reused.Method, reused.Keep
+				}
 			})
 			l.m.prompted(n, reused)
 		}

@@ -20,7 +20,6 @@ import (
 	"terrace/engine/draft"
 	"terrace/internal/memlimit"
 	"terrace/internal/replace"
-	"terrace/policy"
 	"terrace/serve"
 )
 
@@ -109,7 +108,7 @@ func newServeOf(c *serveCommand) *cobra.Command {
 	p := cmd.Flags()
 	p.BoolVar(&c.deterministic, "deterministic", false, "keep and find prompts alone, not answers too: a text then never depends on what was served before, to the last bit; with answers, whose numbers differ in their last bits, a near tie may fall the other way")
 	p.StringVar(&c.modelsMemory, "models-memory", "", "memory that several models may take together, such as 8GiB (default: three quarters of what is free)")
-	p.StringVar(&c.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down) or none")
+	p.StringVar(&c.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down), evicpress:alpha=A,… (beginnings that prompts share, compressed and placed by utility while nobody is served: texts change), fixed:method=M,keep=K or none")
 	p.StringVar(&c.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
 	p.StringVar(&c.readyFile, "ready-file", "", "write the base URL here once requests can be served")
 	p.StringArrayVar(&c.aliases, "alias", nil, "name of the model for clients (repeats; default: as --model says); one with * is a pattern of names that are answered besides, such as claude-* or *")
@@ -144,27 +143,6 @@ func (c *serveCommand) ownStore(cmd *cobra.Command) {
 	if given && slices.Equal(c.store.stores, []string{"none"}) || !given && (len(c.kv.tiers) > 0 || c.placement == "none" || c.load.memory != "") {
 		c.store.stores = nil
 	}
-}
-
-// place reads --store and --placement. Placements that compress change texts, and the server promises that a store never does.
-func (c *serveCommand) place() error {
-	if _, err := c.store.specs(); err != nil {
-		return err
-	}
-	p, err := policy.ParsePlacement(c.placement)
-	if err != nil {
-		return usageErrorf("--placement: %v", err)
-	}
-	switch p.Kind {
-	case policy.PlaceLRU:
-		return nil
-	case policy.PlaceNone:
-		if len(c.store.stores) > 0 {
-			return usageErrorf("--placement none: nothing would be kept: leave --store out")
-		}
-		return nil
-	}
-	return usageErrorf("--placement %s: a server keeps prompts whole, so that its texts are those without a store: want lru or none; 'infer eval --suite contexts' runs %s", c.placement, p.Kind)
 }
 
 // check refuses numbers and words out of range.

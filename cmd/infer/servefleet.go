@@ -125,7 +125,12 @@ func (c *serveCommand) onStore(own *serveCommand, l *loaded, o serve.Options) (*
 	if err := c.useStore(&c.store, l); err != nil {
 		return nil, err
 	}
-	if !c.deterministic {
+	switch {
+	case c.store.placement != nil:
+		if err := c.keepContexts(l); err != nil {
+			return nil, err
+		}
+	case !c.deterministic:
 		c.store.cache.KeepAnswers()
 	}
 	return own.server(l, o)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"terrace/engine/shelf"
 	"terrace/internal/tierspec"
 	"terrace/internal/units"
 	"terrace/kvmanager/contexts"
@@ -130,13 +131,15 @@ type statsJSON struct {
 	Bytes         int64  `json:"bytes"`
 	Blocks        int    `json:"blocks"`
 	BlockTokens   int    `json:"block_tokens"`
+
+	Placement map[string]shelf.Figures `json:"placement,omitempty"` // of 'infer serve --placement', by model and settings
 }
 
 func newStoreStats(a *app) *cobra.Command {
 	f := &careFlags{}
 	return f.add(&cobra.Command{
 		Use: "stats --store S", Short: "Say how full a store is", Args: noArgs,
-		Long:    "Says how many bytes and blocks a store holds, and how many tokens a block of a plain prefix has (0: there is none).",
+		Long:    "Says how many bytes and blocks a store holds, and how many tokens a block of a plain prefix has (0: there is none); of a folder that 'infer serve --placement' keeps also what lies where in which form, as last noted, and what was done.",
 		Example: "  infer store stats --store ssd=/data/kv,8GiB --json",
 		RunE: func(*cobra.Command, []string) error {
 			s, err := f.open(a, true)
@@ -150,7 +153,13 @@ func newStoreStats(a *app) *cobra.Command {
 			}
 			rows := []statsJSON{}
 			for _, x := range stats {
-				rows = append(rows, statsJSON{x.Name, x.CapacityBytes, x.Bytes, x.Blocks, x.BlockTokens})
+				r := statsJSON{Name: x.Name, CapacityBytes: x.CapacityBytes, Bytes: x.Bytes, Blocks: x.Blocks, BlockTokens: x.BlockTokens}
+				if dir, ok := strings.CutPrefix(x.Name, "ssd="); ok {
+					if r.Placement, err = shelf.ReadFigures(dir); err != nil {
+						return err
+					}
+				}
+				rows = append(rows, r)
 			}
 			if f.asJSON {
 				return a.printJSON(map[string]any{"stores": rows})
@@ -161,6 +170,7 @@ func newStoreStats(a *app) *cobra.Command {
 					fmt.Fprintf(a.stdout, ", blocks of %d tokens", r.BlockTokens)
 				}
 				fmt.Fprintln(a.stdout)
+				a.printPlaced(r.Placement)
 			}
 			return nil
 		},

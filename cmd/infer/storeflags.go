@@ -21,6 +21,9 @@ type storeFlags struct {
 	unsaid bool               // nobody has asked for one: what it is of no use to is no news
 	store  *contexts.Store    // once it is open
 	cache  *prefixcache.Cache // of the last engine that uses it; nil = none does
+
+	placement *policy.Placement // says what the store keeps; nil = what was used last
+	closing   func() error      // of who keeps it so; nil = nobody does
 }
 
 func (f *storeFlags) add(cmd *cobra.Command) {
@@ -89,6 +92,9 @@ func (a *app) useStore(f *storeFlags, l *loaded) error {
 		o := a.storeOptions()
 		o.Rule, _ = contexts.ParseRule(f.fetch) // specs has looked at both
 		o.Write, _ = contexts.ParseWrite(f.write)
+		if f.placement != nil {
+			o.Write = contexts.WritePlaced
+		}
 		store, trouble := contexts.Open(a.ctx, specs, o)
 		if trouble != nil {
 			a.notice("%s: going on without it", oneLine(trouble))
@@ -106,6 +112,11 @@ func (a *app) useStore(f *storeFlags, l *loaded) error {
 
 // close ends the store, once what is being stored is.
 func (f *storeFlags) close(a *app) {
+	if f.closing != nil {
+		if err := f.closing(); err != nil {
+			a.notice("placement: %s", oneLine(err))
+		}
+	}
 	if err := f.store.Close(); err != nil {
 		a.notice("store: %s", oneLine(err))
 	}

@@ -48,3 +48,40 @@ func (c *Cache) PackedBytes(tokens int, under *policy.Spec) int64 {
 	}
 	return int64(max(1, pages(tokens, c.block))-1)*c.slotBytes(under.Ranks(), 0) + c.slotBytes(under.Ranks(), c.state)
 }
+
+// Unplaced says why contexts of this engine cannot be packed whole and compressed, as a placement in a server does; empty = they can.
+func (c *Cache) Unplaced() string {
+	switch {
+	case c.unfit != "":
+		return c.unfit
+	case c.quantised():
+		return "KV is quantised, and cannot be compressed once it is kept"
+	case c.state > 0:
+		return "the model has recurrent layers, whose state is known where a prompt was read alone"
+	case c.e.Model().LongRopeAt() > 0:
+		return "the model turns keys by the length of the text (longrope)"
+	case !c.e.Policy().Lossless():
+		return fmt.Sprintf("policy %s: contexts are kept under full attention", c.e.Policy())
+	}
+	return ""
+}
+
+// BlockTokens is how many tokens a block of a plain prefix has.
+func (c *Cache) BlockTokens() int { return c.block }
+
+// Blocks are the keys of the whole blocks of ids, as full attention reads them.
+func (c *Cache) Blocks(ids []int, salt string) []contexts.Key {
+	return contexts.Chain(c.root(len(ids), c.full, salt, false), ids, c.block)
+}
+
+// PartKeys are the keys of a compressed context of ids under a policy, in so many parts.
+func (c *Cache) PartKeys(ids []int, under *policy.Spec, salt string, parts int) (keys []contexts.Key) {
+	context := contexts.ContextKey(c.root(len(ids), under, salt, false), ids)
+	for i := range min(parts, maxParts) {
+		keys = append(keys, contexts.PartKey(context, i))
+	}
+	return keys
+}
+
+// Stands says which model and settings the keys are of.
+func (c *Cache) Stands() string { return c.root(0, c.full, "", false).String()[:16] }

@@ -117,6 +117,9 @@ func (k *keeping) keep(s *engine.Session) {
 	}
 }
 
+// Read implements engine.Prefix: blocks were stored while the prompt was read.
+func (p *Prefix) Read(*engine.Session) {}
+
 // Keep implements engine.Prefix: it stores the block that a decoded token has completed.
 func (p *Prefix) Keep(s *engine.Session) {
 	if p == nil || p.c == nil || !p.c.answer || p.whole || p.keys == nil || s.Tokens()%p.c.block != 0 || s.Tokens() <= len(p.ids) {

@@ -138,7 +138,7 @@ func TestMediumTraceByArithmetic(t *testing.T) {
 	const fixed, fast, near = "fixed:method=keydiff,keep=0.5", "evicpress:alpha=0.2" + configs, "evicpress:alpha=3.2" + configs
 	placements := []string{"lru", fixed, fast, near}
 	if testing.Verbose() {
-		placements = append(placements, "fixed:method=snapkv,keep=0.5", "evicpress:alpha=0.1"+configs, "evicpress:alpha=0.4"+configs, "evicpress:alpha=0.8"+configs, "evicpress:alpha=1.6"+configs)
+		placements = append(placements, "fixed:method=snapkv,keep=0.5", "evicpress:alpha=0.1"+configs, "evicpress:alpha=0.4"+configs, "evicpress:alpha=0.8"+configs, "evicpress:alpha=1.6"+configs, "evicpress:alpha=0.2,recency=100"+configs)
 	}
 	for _, text := range placements {
 		r := s.run(t, text)

@@ -91,3 +91,16 @@ func (s *Store) DropOthers(ctx context.Context, tier int, known func(Key) bool) 
 
 // Placed reports whether a placement says what is stored.
 func (s *Store) Placed() bool { return s != nil && s.o.Write == WritePlaced }
+
+// HeldOn are the sizes of the records that lie on a tier.
+func (s *Store) HeldOn(ctx context.Context, tier int) (map[Key]int64, error) {
+	entries, err := s.tiers[tier].list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[Key]int64, len(entries))
+	for _, e := range entries {
+		held[e.Key] = e.Bytes
+	}
+	return held, nil
+}

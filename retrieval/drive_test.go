@@ -168,15 +168,15 @@ func TestTokensMigrate(t *testing.T) {
 		bubble(t, "failing "+fails, func(t *testing.T) {
 			s, x := onDrive(t, "hillinfer:alpha=0.1,pools=token,beta_mode=fixed,beta=0.2", 300, 320, nil)
 			defer s.close(t)
-			if fails != "" {
-				s.drive.mu.Lock()
-				s.drive.fail = failsOn(fails)
-				s.drive.mu.Unlock()
-			}
 			h := x.res.settling()
 			want := alone(t, "hillinfer:alpha=0.1,pools=token,beta_mode=fixed,beta=0.2", x.seed, 320, 20)
 			migrated := map[int32]bool{}
 			for step := range 20 {
+				if step == 8 && fails != "" || step == 0 && fails == "gather" { // places fail once some have been told
+					s.drive.mu.Lock()
+					s.drive.fail = failsOn(fails)
+					s.drive.mu.Unlock()
+				}
 				if err := s.step(x); err != nil && fails != "gather" { // picks are gathered too
 					t.Fatal(err)
 				} else if err != nil {

@@ -221,7 +221,15 @@ func TestLateTokensAreShown(t *testing.T) {
 				for _, pos := range fresh {
 					k, v = append(k, x.numbers(ofKeys, layer, pos, 64)...), append(v, x.numbers(ofValues, layer, pos, 64)...)
 				}
-				if err := errors.Join(x.Seq().Insert(layer, k, v, fresh), swapping.Layer(layer, fresh), x.ShowFresh(layer), x.Release(layer)); err != nil {
+				if err := errors.Join(x.Seq().Insert(layer, k, v, fresh), swapping.Layer(layer, fresh), x.Release(layer), x.ShowFresh(layer)); err != nil {
+					t.Fatal(err)
+				}
+				for i, page := range x.Seq().Views(layer)[1].Pages[4:6] {
+					if page.Data == nil {
+						t.Errorf("layer %d: page %d of what was computed late is not in memory", layer, i)
+					}
+				}
+				if err := x.Release(layer); err != nil {
 					t.Fatal(err)
 				}
 			}

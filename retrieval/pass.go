@@ -413,6 +413,9 @@ func (r *Rows) undo() {
 	if r.Reading.Prompt() {
 		err = t.res.free()
 		t.sel.drop()
+		if t.read == 0 {
+			t.obs.init(t) // what was seen of the prompt is seen again
+		}
 	} else {
 		err = t.res.cut(t.read)
 		t.sel.cut(t.read)

@@ -198,6 +198,42 @@ func TestFailedPassIsTakenBack(t *testing.T) {
 	}
 }
 
+// TestFailedPromptLeavesNothing: another prompt behind one that failed in its last layer is read as if it were the first: scales of keys
+// and what is hot are its own.
+func TestFailedPromptLeavesNothing(t *testing.T) {
+	for _, place := range places {
+		bubble(t, place.name, func(t *testing.T) {
+			spec := parsed(t, place.policy)
+			s := openScenario(t, spec, place.with)
+			defer s.close(t)
+			x := s.text(t, "a", spec)
+			want, seed := alone(t, place.policy, 9, 150, 3), x.seed
+			s.broken = func(layer int, p *Pass) {
+				if layer == 2 {
+					p.Fail(0, errTest)
+				}
+			}
+			if err := s.prompt(x, 60, 64); !errors.Is(err, errTest) {
+				t.Fatal(err)
+			}
+			s.broken = nil
+			s.check(t)
+			if x.seed = 9; x.Read() != 0 || seed == 9 {
+				t.Fatalf("%d tokens read", x.Read())
+			}
+			if err := s.prompt(x, 150, 150); err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range want {
+				if err := s.step(x); err != nil || !strings.Contains(place.policy, "h2o") && x.outputs() != w {
+					t.Fatalf("%v; outputs differ from those without a failed prompt", err)
+				}
+				s.check(t)
+			}
+		})
+	}
+}
+
 // TestLostReadsFailOne: what the backing store cannot read fails the sequence that wants it, says so, and no other.
 func TestLostReadsFailOne(t *testing.T) {
 	for _, place := range places {

@@ -8,6 +8,7 @@ import (
 
 	"terrace/csdshim"
 	"terrace/internal/kernels"
+	"terrace/policy"
 )
 
 // reads is what the reference says of a step at a position in one layer: the tokens that each KV head reads, the scores they were
@@ -31,6 +32,7 @@ var references = []struct {
 	{"oracle:budget=30", []int{0, 1, 2}, []setup{{}}, oracleReads},
 	{"sparq:budget=40,rank=8,local=10", []int{0, 1, 2}, []setup{{}, {blocks: 300}}, sparqReads},
 	{"hillinfer:alpha=0.2,query=exact", []int{0, 1, 2}, []setup{{}, {blocks: 200}, {blocks: 200, codes: csdshim.CodesInt8}}, hillReads},
+	{"hillinfer:alpha=0.1,query=prev_step", []int{0, 1, 2}, []setup{{}, {blocks: 200}, {blocks: 200, codes: csdshim.CodesInt8}}, hillReads},
 	{"hillinfer:alpha=0.1,query=guess,guess_from=0", []int{0, 1, 2}, []setup{{}, {blocks: 200}, {blocks: 200, codes: csdshim.CodesInt8}}, hillReads},
 }
 
@@ -194,6 +196,10 @@ func hillReads(s *slow, at int32, prompt int) (r reads) {
 	if s.x.obs.needs.Query > 0 {
 		alpha = 0.1
 	}
+	asked := at // whose query it is scored with
+	if s.x.obs.needs.Query == policy.QueryPrevious && int(at) > prompt {
+		asked--
+	}
 	var query []float32 // the sum of a group's queries times the scale of its keys
 	scales := make([]float32, kv.Heads)
 	for g := range kv.Heads {
@@ -205,7 +211,7 @@ func hillReads(s *slow, at int32, prompt int) (r reads) {
 		scales[g] /= 127
 		sum := make([]float32, kv.KeyDim)
 		for h := g * s.group(); h < (g+1)*s.group(); h++ {
-			for d, q := range s.query(h, at) {
+			for d, q := range s.query(h, asked) {
 				sum[d] += float32(q)
 			}
 		}

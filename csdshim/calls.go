@@ -40,7 +40,7 @@ func (k *call) finish(body []byte, err error) {
 const maxScoreFrames = 1 << 10
 
 // start sends a request and returns its call; the caller ends it with wait.
-func (c *Client) start(ctx context.Context, k *call, parts ...[]byte) (id uint64, err error) {
+func (c *link) start(ctx context.Context, k *call, parts ...[]byte) (id uint64, err error) {
 	k.result, k.gone = make(chan struct{}), make(chan struct{})
 	c.mu.Lock()
 	if c.err != nil {
@@ -61,7 +61,7 @@ func (c *Client) start(ctx context.Context, k *call, parts ...[]byte) (id uint64
 }
 
 // write sends a frame before the context's deadline; a frame that was begun and not ended breaks the connection.
-func (c *Client) write(ctx context.Context, h wire.Header, parts ...[]byte) error {
+func (c *link) write(ctx context.Context, h wire.Header, parts ...[]byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -83,7 +83,7 @@ func (c *Client) write(ctx context.Context, h wire.Header, parts ...[]byte) erro
 }
 
 // forget takes a call off the list and waits until the reader no longer writes to its memory.
-func (c *Client) forget(id uint64, k *call) {
+func (c *link) forget(id uint64, k *call) {
 	c.mu.Lock()
 	if _, open := c.calls[id]; open && k.at != 0 {
 		c.late[id] = k.at
@@ -104,7 +104,7 @@ func (c *Client) forget(id uint64, k *call) {
 const fillGrace = 250 * time.Millisecond
 
 // received takes a reply out of shared memory and frees its place.
-func (c *Client) received(k *call) (body []byte, err error) {
+func (c *link) received(k *call) (body []byte, err error) {
 	from := k.dst
 	if k.at != 0 {
 		defer c.shared.leave(k.at, true)
@@ -125,14 +125,14 @@ func (c *Client) received(k *call) (body []byte, err error) {
 }
 
 // leave ends the use of a place that the drive may still write to.
-func (c *Client) leave(k *call) {
+func (c *link) leave(k *call) {
 	if k.at != 0 {
 		c.shared.leave(k.at, false)
 	}
 }
 
 // wait ends a call: the reply, the failure, or the end of ctx, which cancels it at the drive.
-func (c *Client) wait(ctx context.Context, id uint64, k *call) (body []byte, err error) {
+func (c *link) wait(ctx context.Context, id uint64, k *call) (body []byte, err error) {
 	select {
 	case <-k.result:
 		return c.received(k)
@@ -152,7 +152,7 @@ func (c *Client) wait(ctx context.Context, id uint64, k *call) (body []byte, err
 }
 
 // limited gives a context the client's timeout where it has no deadline.
-func (c *Client) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+func (c *link) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
@@ -160,12 +160,12 @@ func (c *Client) limited(ctx context.Context) (context.Context, context.CancelFu
 }
 
 // roundTrip does a request whose reply is a Done frame, and returns what follows the timing.
-func (c *Client) roundTrip(ctx context.Context, what string, kind wire.Type, parts ...[]byte) (Timing, error) {
+func (c *link) roundTrip(ctx context.Context, what string, kind wire.Type, parts ...[]byte) (Timing, error) {
 	t, _, err := c.exchange(ctx, what, &call{kind: kind}, parts...)
 	return t, err
 }
 
-func (c *Client) exchange(ctx context.Context, what string, k *call, parts ...[]byte) (t Timing, rest []byte, err error) {
+func (c *link) exchange(ctx context.Context, what string, k *call, parts ...[]byte) (t Timing, rest []byte, err error) {
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
 	id, err := c.start(ctx, k, parts...)
@@ -185,7 +185,7 @@ func (c *Client) exchange(ctx context.Context, what string, k *call, parts ...[]
 }
 
 // read takes frames off the connection and hands them to their calls. Replies to calls that are gone are dropped.
-func (c *Client) read(r *bufio.Reader) {
+func (c *link) read(r *bufio.Reader) {
 	defer close(c.done)
 	for {
 		h, err := wire.ReadHeader(r)
@@ -203,7 +203,7 @@ func (c *Client) read(r *bufio.Reader) {
 }
 
 // deliver reads a frame's payload to where it belongs.
-func (c *Client) deliver(r *bufio.Reader, h wire.Header) error {
+func (c *link) deliver(r *bufio.Reader, h wire.Header) error {
 	c.mu.Lock()
 	k := c.calls[h.ID]
 	var dst []byte
@@ -235,7 +235,7 @@ func (c *Client) deliver(r *bufio.Reader, h wire.Header) error {
 }
 
 // answered frees the place of a call that nobody waits for any more.
-func (c *Client) answered(h wire.Header) {
+func (c *link) answered(h wire.Header) {
 	if h.Type != wire.TypeDone && h.Type != wire.TypeError {
 		return
 	}
@@ -249,7 +249,7 @@ func (c *Client) answered(h wire.Header) {
 }
 
 // settle gives a call what came for it.
-func (c *Client) settle(h wire.Header, k *call, payload []byte) error {
+func (c *link) settle(h wire.Header, k *call, payload []byte) error {
 	switch {
 	case h.Type == wire.TypeError:
 		f, err := wire.ParseFailure(payload)
@@ -273,7 +273,7 @@ func (c *Client) settle(h wire.Header, k *call, payload []byte) error {
 	return nil
 }
 
-func (c *Client) end(id uint64, body []byte, err error) {
+func (c *link) end(id uint64, body []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k := c.calls[id]; k != nil {

@@ -54,6 +54,12 @@ func (o ClientOptions) withDefaults() ClientOptions {
 // deadline, or else by ClientOptions.Timeout. Nothing is repeated in silence: when the connection is lost, calls in
 // progress and all later ones fail with ErrLost, and the caller dials again; sequences are found under the same Owner.
 type Client struct {
+	*link
+	shapes map[uint64]Shape // of sequences; under the link's mu
+}
+
+// link is the connection of a client: requests and their replies, through the socket and shared memory.
+type link struct {
 	o      ClientOptions
 	socket string
 	c      net.Conn
@@ -61,13 +67,12 @@ type Client struct {
 
 	writeMu sync.Mutex
 
-	mu     sync.Mutex
-	next   uint64
-	calls  map[uint64]*call
-	err    error             // why the connection is over
-	late   map[uint64]uint32 // places in shared memory of calls that nobody waits for, by id
-	shapes map[uint64]Shape
-	done   chan struct{} // the reader has ended
+	mu    sync.Mutex
+	next  uint64
+	calls map[uint64]*call
+	err   error             // why the connection is over
+	late  map[uint64]uint32 // places in shared memory of calls that nobody waits for, by id
+	done  chan struct{}     // the reader has ended
 
 	shared *slots // nil = replies come through the socket
 }
@@ -81,7 +86,7 @@ func Dial(ctx context.Context, socket string, o ClientOptions) (*Client, error) 
 	if err != nil {
 		return nil, fmt.Errorf("csdshim: no drive answers at %s: %w: %w", socket, err, ErrLost)
 	}
-	c := &Client{o: o, socket: socket, c: conn, calls: map[uint64]*call{}, late: map[uint64]uint32{}, shapes: map[uint64]Shape{}, done: make(chan struct{})}
+	c := &Client{link: &link{o: o, socket: socket, c: conn, calls: map[uint64]*call{}, late: map[uint64]uint32{}, done: make(chan struct{})}, shapes: map[uint64]Shape{}}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	r := bufio.NewReaderSize(conn, readBytes)
 	err = c.greet(r)
@@ -98,7 +103,7 @@ func Dial(ctx context.Context, socket string, o ClientOptions) (*Client, error) 
 }
 
 // greet says hello and reads the drive's answer.
-func (c *Client) greet(r io.Reader) error {
+func (c *link) greet(r io.Reader) error {
 	if err := c.hello(); err != nil {
 		return err
 	}
@@ -131,7 +136,7 @@ func (c *Client) greet(r io.Reader) error {
 }
 
 // hello sends the first frame, with memory for replies where the system has such.
-func (c *Client) hello() error {
+func (c *link) hello() error {
 	hello := wire.Hello{Owner: c.o.Owner, LeaseMs: uint32(c.o.Lease / time.Millisecond)}
 	size := (c.o.FrameBytes + wire.ShareUnit - 1) / wire.ShareUnit * wire.ShareUnit
 	if size <= wire.MaxShareBytes/inFlight {
@@ -148,7 +153,7 @@ func (c *Client) hello() error {
 }
 
 // explain says which call failed at which drive, and turns ends of the connection and of time into this package's errors.
-func (c *Client) explain(ctx context.Context, what string, err error) error {
+func (c *link) explain(ctx context.Context, what string, err error) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, ErrLost) || errors.Is(err, ErrTimeout) || errors.Is(err, ErrVersion):
@@ -177,7 +182,7 @@ func (c *Client) Identity() Identity { return c.id }
 func (c *Client) Owner() [16]byte { return c.o.Owner }
 
 // Err is why the connection is over; nil while it is not.
-func (c *Client) Err() error {
+func (c *link) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -197,13 +202,13 @@ func (c *Client) Close() error {
 }
 
 // Abandon ends the connection without a word: leased sequences stay for their lease.
-func (c *Client) Abandon() {
+func (c *link) Abandon() {
 	c.fail(fmt.Errorf("csdshim: client is closed: %w", ErrLost))
 	<-c.done
 }
 
 // fail ends the connection; the first reason counts.
-func (c *Client) fail(err error) {
+func (c *link) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {

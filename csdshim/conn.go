@@ -16,22 +16,31 @@ import (
 
 // conn is the drive's side of one connection.
 type conn struct {
+	outbox
 	d *Drive
-	c net.Conn
 	o ServerOptions
 	s *Session
 
 	shared      *view.View // the client's, for replies; nil = none
 	sharedBytes int64
 
+	mu      sync.Mutex
+	running map[uint64]context.CancelFunc // requests in progress by id
+	wg      sync.WaitGroup
+}
+
+func newConn(d *Drive, c net.Conn, o ServerOptions) *conn {
+	return &conn{d: d, o: o, running: map[uint64]context.CancelFunc{}, outbox: outbox{c: c, noise: d.faults.noise, sabotage: map[uint64]*sabotaged{}}}
+}
+
+// outbox sends the frames of a connection, one after another.
+type outbox struct {
+	c        net.Conn
+	noise    func([]byte) // of replies that go wrong
 	writeMu  sync.Mutex
 	broken   bool
 	held     []byte                // frames that go out with the next one
 	sabotage map[uint64]*sabotaged // requests whose reply goes wrong, in tests
-
-	mu      sync.Mutex
-	running map[uint64]context.CancelFunc // requests in progress by id
-	wg      sync.WaitGroup
 }
 
 // maxRunning is the most requests of one connection at once; the next is read when one has ended.
@@ -202,14 +211,14 @@ func (c *conn) cancel(id uint64) {
 }
 
 // send writes a frame; after an error the connection is closed and every later frame is dropped.
-func (c *conn) send(h wire.Header, payload []byte) error {
+func (c *outbox) send(h wire.Header, payload []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	return c.sendAlone(h, payload)
 }
 
 // sendAlone is send with writeMu held.
-func (c *conn) sendAlone(h wire.Header, payload []byte) error {
+func (c *outbox) sendAlone(h wire.Header, payload []byte) error {
 	if c.broken {
 		return net.ErrClosed
 	}
@@ -227,7 +236,7 @@ func (c *conn) sendAlone(h wire.Header, payload []byte) error {
 
 // hold keeps a frame to be sent with the next one, which its request sends at once: one wake-up for the other side. A long
 // one is sent.
-func (c *conn) hold(h wire.Header, payload []byte) error {
+func (c *outbox) hold(h wire.Header, payload []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if _, wrong := c.sabotage[h.ID]; wrong || len(c.held)+len(payload) > readBytes {
@@ -239,7 +248,7 @@ func (c *conn) hold(h wire.Header, payload []byte) error {
 }
 
 // flush sends the frames that are held.
-func (c *conn) flush() error {
+func (c *outbox) flush() error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if c.broken {

@@ -3,7 +3,6 @@ package csdshim
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -53,14 +52,10 @@ type Drive struct {
 	model  *model
 	clock  clock.Clock
 	faults *injector
+	codes  codeCache
 	start  time.Time
 
-	mu       sync.Mutex
-	seqs     map[uint32]*sequence
-	attends  map[uint32]*attended
-	owners   map[[16]byte]*owner
-	dramUsed atomic.Int64 // by key codes; the group buffer may have the rest
-	closed   bool
+	tenancy
 
 	engine sync.Mutex // one core scores, one request at a time
 	score  scoring
@@ -68,6 +63,15 @@ type Drive struct {
 	counts struct {
 		groupsWritten, groupsRead, tokensGathered, tokensScored, scoreBlocks, linkIn, linkOut, engineNs, ioNs atomic.Uint64
 	}
+}
+
+// tenancy is which sequences there are, and whose they are.
+type tenancy struct {
+	mu      sync.Mutex
+	seqs    map[uint32]*sequence
+	attends map[uint32]*attended
+	owners  map[[16]byte]*owner
+	closed  bool
 }
 
 // sequence is what the drive knows of a sequence beside its stored groups. Which tokens are hot and the cached codes live
@@ -106,15 +110,16 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 	if err := o.Profile.validate(); err != nil {
 		return nil, fmt.Errorf("csdshim: profile %q: %w: %w", o.Profile.Name, err, ErrProfile)
 	}
-	d := &Drive{opts: o, model: newModel(o.Profile), clock: o.Clock, faults: newInjector(o.Faults), start: time.Now(), seqs: map[uint32]*sequence{}, attends: map[uint32]*attended{}, owners: map[[16]byte]*owner{}}
+	d := &Drive{opts: o, model: newModel(o.Profile), clock: o.Clock, faults: newInjector(o.Faults), start: time.Now(), tenancy: tenancy{seqs: map[uint32]*sequence{}, attends: map[uint32]*attended{}, owners: map[[16]byte]*owner{}}}
 	if d.clock == nil {
 		d.clock = clock.NewJumping()
 	}
-	store, err := flash.Open(dir, flash.Options{Geometry: o.Profile.geometry(o.CapacityBytes), NoSync: o.NoSync, FS: o.FS, GroupBufferBytes: d.groupBufferBytes})
+	d.codes.ddr, d.codes.bytes, d.codes.ioNs = o.Keys == KeysDDR, o.Profile.DRAM.Bytes, &d.counts.ioNs
+	store, err := flash.Open(dir, flash.Options{Geometry: o.Profile.geometry(o.CapacityBytes), NoSync: o.NoSync, FS: o.FS, GroupBufferBytes: d.codes.groupBufferBytes})
 	if err != nil {
 		return nil, err
 	}
-	d.store = store
+	d.store, d.codes.store = store, store
 	for _, s := range store.Sequences() {
 		if err := d.recover(s); err != nil {
 			store.Close()
@@ -319,7 +324,7 @@ func (d *Drive) cut(id uint32, from int) error {
 	}
 	d.mu.Unlock()
 	if q != nil {
-		d.releaseDRAM(q.cut(from))
+		d.codes.release(q.cut(from))
 	}
 	return nil
 }
@@ -338,26 +343,6 @@ func (q *sequence) cut(from int) (freed int64) {
 	}
 	q.hot.Cut(from)
 	return freed
-}
-
-// groupBufferBytes is what tokens that wait for their group may take: the memory that key codes leave.
-func (d *Drive) groupBufferBytes() int64 {
-	return int64(max(0, min(d.opts.Profile.DRAM.Bytes, math.MaxInt64/2)-float64(d.dramUsed.Load())))
-}
-
-// takeDRAM reserves memory for codes; false where there is not enough.
-func (d *Drive) takeDRAM(n int) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.opts.Keys == KeysNAND || float64(d.dramUsed.Load()+int64(n)+d.store.GroupBufferBytes()) > d.opts.Profile.DRAM.Bytes {
-		return false
-	}
-	d.dramUsed.Add(int64(n))
-	return true
-}
-
-func (d *Drive) releaseDRAM(n int64) {
-	d.dramUsed.Add(-n)
 }
 
 // Place marks tokens as hot (the host has them and scores them itself) or cold (the drive scores them). All are cold at
@@ -396,7 +381,7 @@ func (d *Drive) Stats() Stats {
 	u, c := d.store.Usage(), &d.counts
 	nand, engine, link := d.model.busy()
 	return Stats{Life: d.store.Life(), CapacityBytes: uint64(u.CapacityBytes), UsedBytes: uint64(u.UsedBytes), PeakBytes: uint64(u.PeakBytes),
-		DRAMBytes: uint64(d.opts.Profile.DRAM.Bytes), DRAMUsedBytes: uint64(d.dramUsed.Load()), Sequences: uint64(u.Sequences), Groups: uint64(u.Groups - d.scaleRecords()),
+		DRAMBytes: uint64(d.opts.Profile.DRAM.Bytes), DRAMUsedBytes: uint64(d.codes.used.Load()), Sequences: uint64(u.Sequences), Groups: uint64(u.Groups - d.scaleRecords()),
 		GroupsWritten: c.groupsWritten.Load(), GroupsRead: c.groupsRead.Load(), TokensGathered: c.tokensGathered.Load(), TokensScored: c.tokensScored.Load(), ScoreBlocks: c.scoreBlocks.Load(),
 		LinkInBytes: c.linkIn.Load(), LinkOutBytes: c.linkOut.Load(),
 		PagesRead: u.PagesRead, PagesProgrammed: u.PagesProgrammed, PagesMoved: u.PagesMoved, BlocksErased: u.BlocksErased,

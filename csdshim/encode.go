@@ -36,13 +36,13 @@ func (s *Session) SetScales(ctx context.Context, number uint64, layer int, scale
 	if err != nil {
 		return Timing{}, err
 	}
-	d.releaseDRAM(q.setScales(layer, slices.Clone(scales)))
+	d.codes.release(q.setScales(layer, slices.Clone(scales)))
 	t.NANDBytes = uint64(len(pages) * d.opts.Profile.NAND.PageBytes)
 	done := d.programmed(t, pages)
 	if d.opts.Keys == KeysDDR {
-		tiles, err := d.tiles(q, layer, 0, nil)
+		tiles, err := d.codes.tiles(q, layer, 0, nil)
 		if err == nil {
-			_, pages, err = d.loadCodes(q, layer, tiles)
+			_, pages, err = d.codes.loadCodes(q, layer, tiles)
 		}
 		if err != nil {
 			return Timing{}, err
@@ -93,7 +93,7 @@ func (q *sequence) setScales(layer int, scales []float32) (freed int64) {
 }
 
 // scales are a layer's, from flash after a restart. Codes in half precision need none.
-func (d *Drive) scales(q *sequence, layer int) ([]float32, error) {
+func (c *codeCache) scales(q *sequence, layer int) ([]float32, error) {
 	if !q.layout.shape.Codes.Scaled() {
 		return nil, nil
 	}
@@ -109,7 +109,7 @@ func (d *Drive) scales(q *sequence, layer int) ([]float32, error) {
 	}
 	for _, n := range sizes {
 		raw := make([]byte, 4*n)
-		if _, err := d.store.Get([]flash.Request{{Key: q.scaleKey(layer), Dst: raw}}); err == nil {
+		if _, err := c.store.Get([]flash.Request{{Key: q.scaleKey(layer), Dst: raw}}); err == nil {
 			scales = make([]float32, n)
 			for i := range scales {
 				scales[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))

@@ -180,7 +180,7 @@ type sabotaged struct {
 }
 
 // mangle sends a frame of a request that goes wrong; false where the frame is to be sent as it is. writeMu is held.
-func (c *conn) mangle(h wire.Header, payload []byte) (done bool, err error) {
+func (c *outbox) mangle(h wire.Header, payload []byte) (done bool, err error) {
 	s, ok := c.sabotage[h.ID]
 	if !ok {
 		return false, nil
@@ -202,7 +202,7 @@ func (c *conn) mangle(h wire.Header, payload []byte) (done bool, err error) {
 	case FaultShort:
 		frame = frame[:len(frame)-min(len(payload), 3)]
 	case FaultGarbage:
-		c.d.faults.noise(frame)
+		c.noise(frame)
 	case FaultFlip:
 		frame[len(frame)-1] ^= 4
 	case FaultTwice:

@@ -91,7 +91,7 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 	}
 	d.faults.corrupt(d, pages)
 	for i, g := range groups {
-		d.written(q, g.Layer, g.Index, packed[i*record:(i+1)*record])
+		d.codes.written(q, g.Layer, g.Index, packed[i*record:(i+1)*record])
 	}
 	d.counts.groupsWritten.Add(uint64(len(groups)))
 	done := d.programmed(t, pages)

@@ -336,7 +336,7 @@ func FuzzConversation(f *testing.F) {
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
-			(&conn{d: d, c: theirs, o: ServerOptions{Log: func(string) {}}, running: map[uint64]context.CancelFunc{}, sabotage: map[uint64]*sabotaged{}}).serve(context.Background())
+			newConn(d, theirs, ServerOptions{Log: func(string) {}}).serve(context.Background())
 		}()
 		go io.Copy(io.Discard, mine)
 		mine.Write(frameOf(wire.TypeHello, 0, wire.Hello{Owner: [16]byte{byte(rand.Uint32())}}.Append(nil)))

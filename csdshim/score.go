@@ -198,18 +198,18 @@ func (s *Session) checkQuery(q *sequence, layer int, query *Query) error {
 // of the last byte. The engine is held.
 func (d *Drive) scoreLayer(ctx context.Context, t *task, q *sequence, layer int, query *Query, emit func(*Block, time.Duration) error) (time.Duration, error) {
 	e, shape := &d.score, q.layout.shape
-	tiles, err := d.tiles(q, layer, query.Limit, e.tiles[:0])
+	tiles, err := d.codes.tiles(q, layer, query.Limit, e.tiles[:0])
 	if err != nil {
 		return 0, err
 	}
-	tiles, pages, err := d.loadCodes(q, layer, tiles)
+	tiles, pages, err := d.codes.loadCodes(q, layer, tiles)
 	if err != nil {
 		return 0, err
 	}
 	e.tiles = tiles
 	e.prepare(shape, query)
 	if shape.Codes == CodesProduct {
-		centroids, err := d.scales(q, layer)
+		centroids, err := d.codes.scales(q, layer)
 		if err != nil {
 			return 0, err
 		}

@@ -64,7 +64,7 @@ func (d *Drive) Serve(ctx context.Context, l net.Listener, o ServerOptions) erro
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			(&conn{d: d, c: c, o: o, running: map[uint64]context.CancelFunc{}, sabotage: map[uint64]*sabotaged{}}).serve(ctx)
+			newConn(d, c, o).serve(ctx)
 		})
 	}
 }

@@ -24,7 +24,7 @@ func (e *Engine) Places() []Place {
 	}
 	if e.drives != nil {
 		for i, d := range e.drives.Use() {
-			list = append(list, Place{Name: driveName(i, len(e.o.sockets())), HeldBytes: d.HeldBytes, PeakBytes: d.PeakBytes})
+			list = append(list, Place{Name: driveName(i, len(socketsOf(e.o.Tiers))), HeldBytes: d.HeldBytes, PeakBytes: d.PeakBytes})
 		}
 	}
 	return list

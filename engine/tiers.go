@@ -34,10 +34,10 @@ func (e *Engine) openTiers() error {
 			o.KVBudgetBytes = t.CapacityBytes
 		}
 	}
-	if sockets := o.sockets(); len(sockets) > 0 && e.policy.AttendsOnDrives() {
+	if sockets := socketsOf(o.Tiers); len(sockets) > 0 && e.policy.AttendsOnDrives() {
 		return e.openDrives(sockets)
 	}
-	if err := o.checkStoring(); err != nil {
+	if err := checkStoring(o.Tiers); err != nil {
 		return err
 	}
 	for _, t := range o.Tiers {
@@ -63,9 +63,9 @@ func (e *Engine) openTiers() error {
 	return nil
 }
 
-// sockets are those of the drives.
-func (o *Options) sockets() (list []string) {
-	for _, t := range o.Tiers {
+// socketsOf are those of the drives.
+func socketsOf(tiers []tier.Tier) (list []string) {
+	for _, t := range tiers {
 		if t.Kind == tier.CSD {
 			list = append(list, t.Place)
 		}
@@ -74,12 +74,12 @@ func (o *Options) sockets() (list []string) {
 }
 
 // checkStoring refuses drives that would only store.
-func (o *Options) checkStoring() error {
-	drives := len(o.sockets())
+func checkStoring(tiers []tier.Tier) error {
+	drives := len(socketsOf(tiers))
 	if drives > 1 {
 		return fmt.Errorf("engine: tier csd is given %d times: only drives that attend share a text, which policy sparf asks for: %w", drives, ErrOption)
 	}
-	if drives == 1 && !slices.ContainsFunc(o.Tiers, func(t tier.Tier) bool { return t.Kind == tier.Host }) {
+	if drives == 1 && !slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == tier.Host }) {
 		return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
 	}
 	return nil

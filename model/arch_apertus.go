@@ -25,7 +25,7 @@ func apertusConfig(r *reader) *Config {
 }
 
 // eachFloat reads a number that GGUF has as one value or as one for each layer.
-func (r *reader) eachFloat(name string, layers int) []float32 {
+func (r *keyReader) eachFloat(name string, layers int) []float32 {
 	k := r.key(name)
 	list, err := r.meta.Floats(k)
 	if err != nil {

@@ -20,7 +20,7 @@ func optConfig(r *reader) *Config {
 }
 
 // intKeyOr reads an optional count, at most hi, under a key that is not of the architecture.
-func (r *reader) intKeyOr(key string, def, hi int) int {
+func (r *keyReader) intKeyOr(key string, def, hi int) int {
 	if !r.meta.Has(key) {
 		return def
 	}

@@ -80,7 +80,7 @@ func nGramPart(layer, part int) string {
 }
 
 // eachOf reads an optional list of integers.
-func (r *reader) eachOf(name string) []int {
+func (r *keyReader) eachOf(name string) []int {
 	if !r.meta.Has(r.key(name)) {
 		return nil
 	}

@@ -72,7 +72,7 @@ func Open(file *weights.Model) (*Model, error) {
 	if !ok {
 		return nil, fmt.Errorf("model: %s: architecture %q: %w (known: %s)", file.Path(), arch, ErrUnknownArchitecture, strings.Join(Architectures(), ", "))
 	}
-	r := &reader{file: file, meta: meta, arch: arch}
+	r := newReader(file, arch)
 	cfg := a.config(r)
 	if err := r.err(); err != nil {
 		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)

@@ -69,10 +69,10 @@ func (r *reader) checkVocab(rows int) {
 	}
 }
 
-func (r *reader) rmsEps(c *Config) {
+func (r *keyReader) rmsEps(c *Config) {
 	c.Norm, c.NormEps = RMSNorm, r.float("attention.layer_norm_rms_epsilon")
 }
-func (r *reader) layerEps(c *Config) {
+func (r *keyReader) layerEps(c *Config) {
 	c.Norm, c.NormEps = LayerNorm, r.float("attention.layer_norm_epsilon")
 }
 
@@ -132,18 +132,18 @@ func attentionLayer(r *reader, c *Config, i int, n string) LayerParams {
 }
 
 // headNorms adds the norms on each head of q and k.
-func (r *reader) headNorms(c *Config, l *LayerParams, i int, n string) {
+func (r *tensorReader) headNorms(c *Config, l *LayerParams, i int, n string) {
 	l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", c.Layer[i].KeyDim), r.norm(n+"attn_k_norm", c.Layer[i].KeyDim)
 }
 
 // wideNorms adds norms of all heads of q and of k at once.
-func (r *reader) wideNorms(c *Config, l *LayerParams, i int, n string) {
+func (r *tensorReader) wideNorms(c *Config, l *LayerParams, i int, n string) {
 	a := &c.Layer[i]
 	l.QNorm, l.KNorm = r.norm(n+"attn_q_norm", a.Heads*a.KeyDim), r.norm(n+"attn_k_norm", a.KVHeads*a.KeyDim)
 }
 
 // sinks adds the score of each head that joins its softmax.
-func (r *reader) sinks(c *Config, l *LayerParams, i int, n string) {
+func (r *tensorReader) sinks(c *Config, l *LayerParams, i int, n string) {
 	l.Sinks = r.vector(n+"attn_sinks.weight", c.Layer[i].Heads)
 }
 

@@ -12,7 +12,7 @@ func (r *reader) feedForward(c *Config, l *LayerParams, n string, moe bool) {
 }
 
 // denseWeights fills a feed-forward network of a width.
-func (r *reader) denseWeights(c *Config, l *LayerParams, n string, width int) {
+func (r *tensorReader) denseWeights(c *Config, l *LayerParams, n string, width int) {
 	if c.Gated {
 		l.Gate = r.linear(n+"ffn_gate", width, c.Hidden)
 	}

@@ -1,7 +1,7 @@
 package model
 
 // recurrentLayers tells which layers have a recurrent mixer: the file's list, else all but every full_attention_interval-th.
-func (r *reader) recurrentLayers(layers int) []bool {
+func (r *keyReader) recurrentLayers(layers int) []bool {
 	if r.meta.Has(r.key("attention.recurrent_layers")) {
 		out := make([]bool, layers)
 		for i, v := range r.eachInt("attention.recurrent_layers", layers, 0) {
@@ -18,7 +18,7 @@ func (r *reader) recurrentLayers(layers int) []bool {
 }
 
 // eachInt reads an integer that GGUF has as one value or as one for each layer; def where it is absent.
-func (r *reader) eachInt(name string, layers, def int) []int {
+func (r *keyReader) eachInt(name string, layers, def int) []int {
 	out := make([]int, layers)
 	k := r.key(name)
 	list, err := r.meta.Ints(k)
@@ -38,7 +38,7 @@ func (r *reader) eachInt(name string, layers, def int) []int {
 }
 
 // deltaFigures reads the figures of gated DeltaNet layers.
-func (r *reader) deltaFigures() *DeltaNet {
+func (r *keyReader) deltaFigures() *DeltaNet {
 	d := &DeltaNet{KeyHeads: r.int("ssm.group_count"), ValueHeads: r.int("ssm.time_step_rank"), KeyDim: r.int("ssm.state_size"), Kernel: r.int("ssm.conv_kernel")}
 	if inner := r.int("ssm.inner_size"); d.ValueHeads > 0 {
 		if d.ValueDim = inner / d.ValueHeads; d.ValueDim*d.ValueHeads != inner {
@@ -49,7 +49,7 @@ func (r *reader) deltaFigures() *DeltaNet {
 }
 
 // vector is a small tensor of n numbers, whatever its dimensions.
-func (r *reader) vector(name string, n int) *Vector {
+func (r *tensorReader) vector(name string, n int) *Vector {
 	t := r.tensorNamed(name)
 	if t == nil {
 		return nil
@@ -66,7 +66,7 @@ func (r *reader) vector(name string, n int) *Vector {
 }
 
 // optionalVector is vector of a tensor that some models do not have.
-func (r *reader) optionalVector(name string, n int) *Vector {
+func (r *tensorReader) optionalVector(name string, n int) *Vector {
 	if !r.file.Has(name) {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (r *reader) optionalVector(name string, n int) *Vector {
 }
 
 // taken is every other run of rows of a tensor whose heads are rows of two kinds: of each head, run rows from first on.
-func (r *reader) taken(prefix string, heads, of, first, run, cols int) *Linear {
+func (r *tensorReader) taken(prefix string, heads, of, first, run, cols int) *Linear {
 	l := r.linear(prefix, heads*of, cols)
 	if l == nil {
 		return nil
@@ -101,7 +101,7 @@ func deltaParams(r *reader, c *Config, d *DeltaNet, n string) RecurrentParams {
 }
 
 // ssmFigures reads the figures of Mamba-2 layers.
-func (r *reader) ssmFigures() *Mamba2 {
+func (r *keyReader) ssmFigures() *Mamba2 {
 	s := &Mamba2{Heads: r.int("ssm.time_step_rank"), Groups: r.intOr("ssm.group_count", 1), State: r.int("ssm.state_size"), Kernel: r.int("ssm.conv_kernel")}
 	if inner := r.int("ssm.inner_size"); s.Heads > 0 {
 		if s.HeadDim = inner / s.Heads; s.HeadDim*s.Heads != inner {

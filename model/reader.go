@@ -12,29 +12,61 @@ const maxFaults = 4
 
 // reader gives an architecture's file typed access to metadata and tensors, and collects what is missing or wrong.
 type reader struct {
-	file   *weights.Model
-	meta   *weights.Meta
-	arch   string
-	faults []error
-	// exactRamp says that YaRN's ramp is not rounded to whole dimensions where the file does not say.
-	exactRamp bool
+	*faultList
+	keyReader
+	tensorReader
+	ropeReader
+}
+
+// newReader reads a file of an architecture.
+func newReader(file *weights.Model, arch string) *reader {
+	faults := &faultList{}
+	keys := keyReader{faultList: faults, meta: file.Meta(), arch: arch}
+	r := &reader{faultList: faults, keyReader: keys, tensorReader: tensorReader{faultList: faults, file: file}}
+	r.ropeReader = ropeReader{faultList: faults, keyReader: &r.keyReader, tensorReader: &r.tensorReader}
+	return r
+}
+
+// faultList is what is wrong with a file, up to maxFaults.
+type faultList struct{ faults []error }
+
+// keyReader reads metadata.
+type keyReader struct {
+	*faultList
+	meta *weights.Meta
+	arch string
+}
+
+// tensorReader reads tensors.
+type tensorReader struct {
+	*faultList
+	file *weights.Model
 	// unread is how many of the file's layers, its last, are no part of the decoder.
 	unread int
 }
 
-func (r *reader) fail(format string, args ...any) {
-	if len(r.faults) < maxFaults {
-		r.faults = append(r.faults, fmt.Errorf(format, args...))
+// ropeReader reads rotary tables.
+type ropeReader struct {
+	*faultList
+	*keyReader
+	*tensorReader
+	// exactRamp says that YaRN's ramp is not rounded to whole dimensions where the file does not say.
+	exactRamp bool
+}
+
+func (f *faultList) fail(format string, args ...any) {
+	if len(f.faults) < maxFaults {
+		f.faults = append(f.faults, fmt.Errorf(format, args...))
 	}
 }
 
-func (r *reader) err() error { return errors.Join(r.faults...) }
+func (f *faultList) err() error { return errors.Join(f.faults...) }
 
 // key is a metadata key of this architecture: "block_count" → "llama.block_count".
-func (r *reader) key(name string) string { return r.arch + "." + name }
+func (r *keyReader) key(name string) string { return r.arch + "." + name }
 
 // int reads a required integer.
-func (r *reader) int(name string) int {
+func (r *keyReader) int(name string) int {
 	v, err := r.meta.Int(r.key(name))
 	if err != nil {
 		r.fail("%w: %w", err, ErrConfig)
@@ -44,7 +76,7 @@ func (r *reader) int(name string) int {
 }
 
 // perLayer reads a required integer that GGUF also has as an array of one value a layer; here all layers must have the same.
-func (r *reader) perLayer(name string, layers int) int {
+func (r *keyReader) perLayer(name string, layers int) int {
 	k := r.key(name)
 	list, err := r.meta.Ints(k)
 	if err != nil {
@@ -64,7 +96,7 @@ func (r *reader) perLayer(name string, layers int) int {
 }
 
 // perLayerOr is perLayer for an optional integer.
-func (r *reader) perLayerOr(name string, layers, def int) int {
+func (r *keyReader) perLayerOr(name string, layers, def int) int {
 	if !r.meta.Has(r.key(name)) {
 		return def
 	}
@@ -72,14 +104,14 @@ func (r *reader) perLayerOr(name string, layers, def int) int {
 }
 
 // intOr reads an optional integer; one that is there with another type is a fault, never the default.
-func (r *reader) intOr(name string, def int) int {
+func (r *keyReader) intOr(name string, def int) int {
 	if !r.meta.Has(r.key(name)) {
 		return def
 	}
 	return r.int(name)
 }
 
-func (r *reader) float(name string) float32 {
+func (r *keyReader) float(name string) float32 {
 	v, err := r.meta.Float(r.key(name))
 	if err != nil {
 		r.fail("%w: %w", err, ErrConfig)
@@ -87,14 +119,14 @@ func (r *reader) float(name string) float32 {
 	return float32(v)
 }
 
-func (r *reader) floatOr(name string, def float32) float32 {
+func (r *keyReader) floatOr(name string, def float32) float32 {
 	if !r.meta.Has(r.key(name)) {
 		return def
 	}
 	return r.float(name)
 }
 
-func (r *reader) boolOr(name string, def bool) bool {
+func (r *keyReader) boolOr(name string, def bool) bool {
 	if !r.meta.Has(r.key(name)) {
 		return def
 	}
@@ -105,7 +137,7 @@ func (r *reader) boolOr(name string, def bool) bool {
 	return v
 }
 
-func (r *reader) stringOr(key, def string) string {
+func (r *keyReader) stringOr(key, def string) string {
 	if !r.meta.Has(key) {
 		return def
 	}
@@ -117,7 +149,7 @@ func (r *reader) stringOr(key, def string) string {
 }
 
 // tensor finds a tensor and checks its shape, outermost dimension first.
-func (r *reader) tensor(name string, shape ...int) *weights.Tensor {
+func (r *tensorReader) tensor(name string, shape ...int) *weights.Tensor {
 	t, err := r.file.Tensor(name)
 	if err != nil {
 		r.fail("%w", err)
@@ -131,7 +163,7 @@ func (r *reader) tensor(name string, shape ...int) *weights.Tensor {
 }
 
 // tensorNamed finds a tensor of whatever shape.
-func (r *reader) tensorNamed(name string) *weights.Tensor {
+func (r *tensorReader) tensorNamed(name string) *weights.Tensor {
 	t, err := r.file.Tensor(name)
 	if err != nil {
 		r.fail("%w", err)
@@ -157,12 +189,12 @@ func sameShape(a, b []int) bool {
 }
 
 // linear is the weight prefix.weight [rows, cols] with the bias prefix.bias where the file has one.
-func (r *reader) linear(prefix string, rows, cols int) *Linear {
+func (r *tensorReader) linear(prefix string, rows, cols int) *Linear {
 	return r.part(prefix, rows, 0, rows, cols)
 }
 
 // part is rows [from, from+rows) of the fused weight prefix.weight [total, cols], with its part of the bias.
-func (r *reader) part(prefix string, total, from, rows, cols int) *Linear {
+func (r *tensorReader) part(prefix string, total, from, rows, cols int) *Linear {
 	t := r.tensor(prefix+".weight", total, cols)
 	if t == nil {
 		return nil
@@ -175,7 +207,7 @@ func (r *reader) part(prefix string, total, from, rows, cols int) *Linear {
 }
 
 // row is a weight of one row [cols], which files also have as [1, cols].
-func (r *reader) row(prefix string, cols int) *Linear {
+func (r *tensorReader) row(prefix string, cols int) *Linear {
 	v := r.vector(prefix+".weight", cols)
 	if v == nil {
 		return nil
@@ -184,7 +216,7 @@ func (r *reader) row(prefix string, cols int) *Linear {
 }
 
 // optionalLinear is linear for a weight that some models do not have.
-func (r *reader) optionalLinear(prefix string, rows, cols int) *Linear {
+func (r *tensorReader) optionalLinear(prefix string, rows, cols int) *Linear {
 	if !r.file.Has(prefix + ".weight") {
 		return nil
 	}
@@ -192,12 +224,12 @@ func (r *reader) optionalLinear(prefix string, rows, cols int) *Linear {
 }
 
 // experts are the slices of a stacked weight [count, rows, cols], with the bias [count, rows] where the file has one.
-func (r *reader) experts(prefix string, count, rows, cols int) []*Linear {
+func (r *tensorReader) experts(prefix string, count, rows, cols int) []*Linear {
 	return r.expertParts(prefix, count, rows, 0, rows, cols)
 }
 
 // expertParts are rows [from, from+rows) of each slice of a stacked weight [count, total, cols].
-func (r *reader) expertParts(prefix string, count, total, from, rows, cols int) []*Linear {
+func (r *tensorReader) expertParts(prefix string, count, total, from, rows, cols int) []*Linear {
 	t := r.tensor(prefix+".weight", count, total, cols)
 	if t == nil {
 		return nil
@@ -217,7 +249,7 @@ func (r *reader) expertParts(prefix string, count, total, from, rows, cols int) 
 }
 
 // norm is the weight (and for LayerNorm the bias) of a normalisation over width elements.
-func (r *reader) norm(prefix string, width int) NormParams {
+func (r *tensorReader) norm(prefix string, width int) NormParams {
 	p := NormParams{}
 	if t := r.tensor(prefix+".weight", width); t != nil {
 		p.W = &Vector{Tensor: t}

@@ -111,7 +111,7 @@ func (t *ropeTable) grow(n int) {
 }
 
 // rope reads the rotary embedding of all layers into c.Ropes[0].
-func (r *reader) rope(c *Config) {
+func (r *ropeReader) rope(c *Config) {
 	width := 0
 	for i := range c.Layer {
 		width = max(width, c.Layer[i].KeyDim)
@@ -139,12 +139,12 @@ func (r *reader) rope(c *Config) {
 
 // slidingRope gives the layers that have a window a rotary embedding of their own: without scaling, with a base and a width of its own where
 // the file has them.
-func (r *reader) slidingRope(c *Config) {
+func (r *ropeReader) slidingRope(c *Config) {
 	r.localRope(c, r.floatOr("rope.freq_base", 10000))
 }
 
 // localRope is slidingRope with a base for files that do not say.
-func (r *reader) localRope(c *Config, def float32) {
+func (r *ropeReader) localRope(c *Config, def float32) {
 	if r.faults != nil || len(c.Ropes) == 0 {
 		return
 	}
@@ -170,7 +170,7 @@ func (r *reader) localRope(c *Config, def float32) {
 
 // layerBases gives layers the bases of the file's list (terrace.rope.bases, 0 = the layer does not rotate), where it has one, without
 // scaling.
-func (r *reader) layerBases(c *Config) {
+func (r *ropeReader) layerBases(c *Config) {
 	const key = "terrace.rope.bases"
 	if !r.meta.Has(key) || r.faults != nil || len(c.Ropes) == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 // scaleRope applies the file's rope scaling method to the plain frequencies: linear (position interpolation, arXiv
 // 2306.15595), yarn (arXiv 2309.00071), dynamic NTK, longrope (arXiv 2402.13753) and the per-frequency factors of Llama 3,
 // which GGUF files hold as a tensor.
-func (r *reader) scaleRope(rope *Rope, base float64, c *Config) {
+func (r *ropeReader) scaleRope(rope *Rope, base float64, c *Config) {
 	if list := r.frequencyFactors("rope_freqs.weight", rope.Dim); list != nil {
 		divide(rope.InvFreq, list)
 	}
@@ -42,7 +42,7 @@ func (r *reader) scaleRope(rope *Rope, base float64, c *Config) {
 }
 
 // positive reads a required number above 0; after a fault it is 1.
-func (r *reader) positive(name string) float32 {
+func (r *ropeReader) positive(name string) float32 {
 	v := r.float(name)
 	if !(v > 0) || math.IsInf(float64(v), 0) {
 		r.fail("metadata %q is %g, want a finite number above 0: %w", r.key(name), v, ErrConfig)
@@ -52,7 +52,7 @@ func (r *reader) positive(name string) float32 {
 }
 
 // frequencyFactors reads a tensor of one divisor a frequency [dim/2]; nil if it is absent or wrong.
-func (r *reader) frequencyFactors(name string, dim int) []float32 {
+func (r *ropeReader) frequencyFactors(name string, dim int) []float32 {
 	if !r.file.Has(name) {
 		return nil
 	}
@@ -81,7 +81,7 @@ func divide(freq, by []float32) {
 }
 
 // original is the context of the unscaled rope.
-func (r *reader) original(c *Config) int {
+func (r *ropeReader) original(c *Config) int {
 	n := r.intOr("rope.scaling.original_context_length", c.Context)
 	if n < 1 || n > maxContext {
 		r.fail("metadata %q is %d, want 1 to %d: %w", r.key("rope.scaling.original_context_length"), n, maxContext, ErrConfig)
@@ -93,7 +93,7 @@ func (r *reader) original(c *Config) int {
 // yarn blends interpolated and plain frequencies: those that turn more than beta_fast times within the original context stay,
 // those that turn less than beta_slow times are divided by the factor, with a ramp between (section 3.2 of the paper). The
 // amplitude is 0.1·ln(factor)+1 (section 3.4) unless the file gives another.
-func (r *reader) yarn(rope *Rope, base float64, c *Config) {
+func (r *ropeReader) yarn(rope *Rope, base float64, c *Config) {
 	factor, orig := float64(r.positive("rope.scaling.factor")), float64(r.original(c))
 	edge := func(name string, def float32) float64 {
 		turns := float64(r.floatOr(name, def))
@@ -135,7 +135,7 @@ func yarnScale(factor, m float32) float32 {
 }
 
 // longrope divides each frequency by its own factor; beyond the original context another set of factors holds.
-func (r *reader) longrope(rope *Rope, c *Config) {
+func (r *ropeReader) longrope(rope *Rope, c *Config) {
 	short := r.frequencyFactors("rope_factors_short.weight", rope.Dim)
 	long := r.frequencyFactors("rope_factors_long.weight", rope.Dim)
 	if short == nil || long == nil {
@@ -154,7 +154,7 @@ func (r *reader) longrope(rope *Rope, c *Config) {
 const dynamicReach = 4
 
 // dynamic lets the base grow with the sequence beyond the trained context (no GGUF key has it, so the keys are ours).
-func (r *reader) dynamic(rope *Rope, base float64, c *Config) {
+func (r *ropeReader) dynamic(rope *Rope, base float64, c *Config) {
 	factor := r.floatKey("terrace.rope.scaling.factor")
 	at, err := r.meta.Int("terrace.rope.scaling.original_context_length")
 	if err != nil {
@@ -169,14 +169,14 @@ func (r *reader) dynamic(rope *Rope, base float64, c *Config) {
 	c.Context = max(c.Context, int(min(float64(at)*float64(factor)*dynamicReach, maxContext)))
 }
 
-func (r *reader) checkAmplitude(rope *Rope) {
+func (r *ropeReader) checkAmplitude(rope *Rope) {
 	if !(rope.Amplitude > 0) || math.IsInf(float64(rope.Amplitude), 0) {
 		r.fail("rope scaling: attention factor is %g, want a finite number above 0: %w", rope.Amplitude, ErrConfig)
 	}
 }
 
 // floatKey reads a required number under a key that is not of the architecture.
-func (r *reader) floatKey(key string) float32 {
+func (r *keyReader) floatKey(key string) float32 {
 	v, err := r.meta.Float(key)
 	if err != nil {
 		r.fail("%w: %w", err, ErrConfig)
@@ -185,7 +185,7 @@ func (r *reader) floatKey(key string) float32 {
 }
 
 // floatKeyOr is floatKey of an optional number.
-func (r *reader) floatKeyOr(key string, def float32) float32 {
+func (r *keyReader) floatKeyOr(key string, def float32) float32 {
 	if !r.meta.Has(key) {
 		return def
 	}
@@ -193,7 +193,7 @@ func (r *reader) floatKeyOr(key string, def float32) float32 {
 }
 
 // boolKeyOr reads an optional truth under a key that is not of the architecture.
-func (r *reader) boolKeyOr(key string, def bool) bool {
+func (r *keyReader) boolKeyOr(key string, def bool) bool {
 	if !r.meta.Has(key) {
 		return def
 	}
@@ -205,7 +205,7 @@ func (r *reader) boolKeyOr(key string, def bool) bool {
 }
 
 // flagsOr reads an optional list of one 0 or 1 a layer; absent = all def.
-func (r *reader) flagsOr(key string, layers int, def bool) []bool {
+func (r *keyReader) flagsOr(key string, layers int, def bool) []bool {
 	out := make([]bool, layers)
 	for i := range out {
 		out[i] = def

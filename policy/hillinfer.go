@@ -15,30 +15,45 @@ import (
 // therefore independent of placement. The newest token is read beside the selection.
 type hillinfer struct {
 	base
-	alpha     float64
+	alphaRule
+	hotSplit
+	driveUse
 	cec       cec
 	heads     headRule
 	query     QueryKind
 	guessFrom int
-	recent    bool
-	dense     int
 	keyDim    int
 	pools     pools
-	balance   Balance
-	mode      BetaMode
-	fixed     float64
-	skew      bool
-	blockLen  int
 	whole     bool // tokens are hot or cold in all layers together
-	alone     bool // no drive scores
-	weighs    bool // the drive scores where that pays
-	serial    bool // the drive's scores come as one, and the host waits for them before it scores
+	rankings  int  // selections made in this step: one a layer, or one a KV head
 
-	scores   []float32
-	merged   []float32
-	pick     picker
-	rankings int     // selections made in this step: one a layer, or one a KV head
-	hotPart  float64 // share of the selection found hot, moving average over 32 steps
+	scores []float32
+	merged []float32
+	pick   picker
+}
+
+// alphaRule says how many tokens are read.
+type alphaRule struct {
+	alpha  float64
+	recent bool // half of them are the newest
+	dense  int  // first layers that read everything
+}
+
+// hotSplit divides the tokens between the host and the drive.
+type hotSplit struct {
+	balance Balance
+	mode    BetaMode
+	fixed   float64
+	skew    bool
+	hotPart float64 // share of the selection found hot, moving average over 32 steps
+}
+
+// driveUse says what a drive does.
+type driveUse struct {
+	blockLen int
+	alone    bool // no drive scores
+	weighs   bool // the drive scores where that pays
+	serial   bool // the drive's scores come as one, and the host waits for them before it scores
 }
 
 // headRule says how the heads of a layer decide.
@@ -80,10 +95,10 @@ func init() {
 
 func newHillinfer(a *args) Policy {
 	p := &hillinfer{
-		base: a.base(), alpha: a.float("alpha", 1e-6, 1), heads: headRule(a.choice("heads", "sum", "kv_head", "max", "softmax")),
-		query: a.query(), recent: a.bool("recent_in_selection"), dense: a.int("dense_layers", 0, maxTokens),
-		mode: BetaMode(a.choice("beta_mode", "eq4", "store_forward", "ratio", "fixed", "overlap")), fixed: a.float("beta", 0, 1e9),
-		skew: a.bool("skew"), blockLen: a.int("block", 16, 65536), hotPart: -1,
+		base: a.base(), heads: headRule(a.choice("heads", "sum", "kv_head", "max", "softmax")), query: a.query(),
+		alphaRule: alphaRule{alpha: a.float("alpha", 1e-6, 1), recent: a.bool("recent_in_selection"), dense: a.int("dense_layers", 0, maxTokens)},
+		hotSplit:  hotSplit{mode: BetaMode(a.choice("beta_mode", "eq4", "store_forward", "ratio", "fixed", "overlap")), fixed: a.float("beta", 0, 1e9), skew: a.bool("skew"), hotPart: -1},
+		driveUse:  driveUse{blockLen: a.int("block", 16, 65536)},
 	}
 	p.cec.kind = []SketchKind{SketchInt8, SketchInt4, SketchHalf, SketchProduct}[a.choice("score", "int8", "int4", "fp16", "product")]
 	p.cec.scale = ScaleHead
@@ -217,9 +232,9 @@ func (p *hillinfer) Accept(l *Layer, best []int32, read *Selection) {
 }
 
 // begin resets the picks; false means that everything is read.
-func (p *hillinfer) begin(l *Layer, read *Selection) bool {
+func (r *alphaRule) begin(l *Layer, read *Selection) bool {
 	read.Reset(l.KVHeads)
-	if l.Index < p.dense || p.alpha >= 1 {
+	if l.Index < r.dense || r.alpha >= 1 {
 		read.All = true
 	}
 	return !read.All
@@ -249,20 +264,20 @@ func (p *hillinfer) best(dst []int32, l *Layer, g int, scores []float32) []int32
 
 // ranked is the number of tokens before the newest, how many of them are read, and how many of those are the last ones
 // whatever their scores.
-func (p *hillinfer) ranked(l *Layer, g, tokens int) (n, k, recent int) {
+func (r *alphaRule) ranked(l *Layer, g, tokens int) (n, k, recent int) {
 	n = tokens
 	if n > 0 && int(l.Pos[g][n-1]) == l.N-1 {
 		n--
 	}
-	k = portion(p.alpha, n)
-	if p.recent {
+	k = portion(r.alpha, n)
+	if r.recent {
 		recent = k / 2
 	}
 	return n, k, recent
 }
 
 // withRecent appends what is read whatever its score: the recent of the n tokens, and the newest.
-func (p *hillinfer) withRecent(dst []int32, n, recent, tokens int) []int32 {
+func (r *alphaRule) withRecent(dst []int32, n, recent, tokens int) []int32 {
 	return span(dst, n-recent, tokens)
 }
 
@@ -300,20 +315,20 @@ func (p *hillinfer) perHead(l *Layer) []float32 {
 func (p *hillinfer) SetBalance(b Balance) { b.Alpha = p.alpha; p.balance = b }
 
 // hotShare is the part of all tokens that should be hot.
-func (p *hillinfer) hotShare() float64 { return p.Balanced().Share }
+func (h *hotSplit) hotShare() float64 { return h.Balanced().Share }
 
 // Balanced is the split by what is known now.
-func (p *hillinfer) Balanced() Balanced {
-	b := Balanced{Balance: p.balance, Mode: p.mode, Found: -1}
+func (h *hotSplit) Balanced() Balanced {
+	b := Balanced{Balance: h.balance, Mode: h.mode, Found: -1}
 	switch {
-	case p.mode == BetaFixed:
-		b.Share = p.fixed / (1 + p.fixed)
-	case !p.balance.known():
+	case h.mode == BetaFixed:
+		b.Share = h.fixed / (1 + h.fixed)
+	case !h.balance.known():
 		b.Share = 1 // nothing measured: whatever fits
-	case (p.skew || p.mode == BetaOverlap) && p.hotPart >= 0:
-		b.Found, b.Share = p.hotPart, p.balance.skewedShare(p.mode, p.hotPart)
+	case (h.skew || h.mode == BetaOverlap) && h.hotPart >= 0:
+		b.Found, b.Share = h.hotPart, h.balance.skewedShare(h.mode, h.hotPart)
 	default:
-		beta := p.balance.Beta(p.mode)
+		beta := h.balance.Beta(h.mode)
 		b.Share = beta / (1 + beta)
 	}
 	return b

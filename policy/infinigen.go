@@ -211,7 +211,7 @@ func (p *infinigen) newest(l *Layer, kvHead int) []float32 {
 func (p *infinigen) Select(l *Layer, read *Selection) {
 	read.Reset(l.KVHeads)
 	target := p.budget.Of(l, l.N)
-	if l.Index < p.dense || l.longest() < target || p.layers[l.Index] == nil {
+	if l.Index < p.dense || longestBefore(l) < target || p.layers[l.Index] == nil {
 		read.All = true
 		return
 	}
@@ -240,9 +240,9 @@ func (p *infinigen) Ranks(kvHead int) []float32 {
 	return p.heads[kvHead].margin
 }
 
-// longest is the most tokens before the newest position that a KV head has: the same for a layer that is asked about before
+// longestBefore is the most tokens before the newest position that a KV head has: the same for a layer that is asked about before
 // the newest is cached.
-func (l *Layer) longest() (n int) {
+func longestBefore(l *Layer) (n int) {
 	for g := range l.KVHeads {
 		n = max(n, l.older(g))
 	}

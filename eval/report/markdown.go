@@ -24,7 +24,7 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 
 func (g *Group) writeMarkdown(w io.Writer) error {
 	head := append([]string{"#", "policy", "score ± s.e.", g.against()}, g.Kinds...)
-	head = append(append(head, g.replayHead()...), "KV held", "TTFT", "n")
+	head = append(append(head, replayTables{g}.replayHead()...), "KV held", "TTFT", "n")
 	if g.Apart != "" {
 		fmt.Fprintf(w, "%s\n\n", g.heading())
 	}
@@ -50,7 +50,7 @@ func (g *Group) writeMarkdown(w io.Writer) error {
 		if s.TTFT > 0 {
 			ttft = fmt.Sprintf("%.2f s", s.TTFT/1000)
 		}
-		cells = append(append(cells, g.replayCells(s)...), bytesText(total(s.KVHeld)), ttft, fmt.Sprint(s.N))
+		cells = append(append(cells, replayTables{g}.replayCells(s)...), bytesText(total(s.KVHeld)), ttft, fmt.Sprint(s.N))
 		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")); err != nil {
 			return err
 		}

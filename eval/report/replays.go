@@ -11,8 +11,11 @@ import (
 	"terrace/eval/run"
 )
 
+// replayTables are what a group shows of replays: tiers, configurations and rates.
+type replayTables struct{ *Group }
+
 // tiersOf are where the requests of a group's replays found their contexts, fastest first; none last.
-func (g *Group) tiersOf() (out []string) {
+func (g replayTables) tiersOf() (out []string) {
 	for _, tier := range []string{"host", "ssd", "valkey", "s3", "none"} {
 		if slices.ContainsFunc(g.Series, func(s *Series) bool { return s.Replay != nil && s.Replay.Hits[tier] > 0 }) {
 			out = append(out, tier)
@@ -22,7 +25,7 @@ func (g *Group) tiersOf() (out []string) {
 }
 
 // replays reports whether a group has replays, and whether rates were searched.
-func (g *Group) replays() (some, rates bool) {
+func (g replayTables) replays() (some, rates bool) {
 	for _, s := range g.Series {
 		some = some || s.Replay != nil
 		rates = rates || s.Replay != nil && s.Replay.Sustained != nil
@@ -44,7 +47,7 @@ func rateText(r *run.ReplayResult) string {
 }
 
 // writeReplays prints what replays have beside other runs: times from arrival, where contexts were found, the rate sustained.
-func (g *Group) writeReplays(w io.Writer) error {
+func (g replayTables) writeReplays(w io.Writer) error {
 	some, rates := g.replays()
 	if !some {
 		return nil
@@ -75,7 +78,7 @@ func (g *Group) writeReplays(w io.Writer) error {
 
 // configsOf are how the contexts that a group's replays found were compressed: the whole first, then by method and share kept; nil where
 // all were whole.
-func (g *Group) configsOf() (out []string) {
+func (g replayTables) configsOf() (out []string) {
 	for _, s := range g.Series {
 		if s.Replay == nil {
 			continue
@@ -100,7 +103,7 @@ func (g *Group) configsOf() (out []string) {
 const wholeConfig = "none 1"
 
 // writeConfigs prints how the contexts that were found were compressed, and what a placement did while nobody waited.
-func (g *Group) writeConfigs(w io.Writer) error {
+func (g replayTables) writeConfigs(w io.Writer) error {
 	configs := g.configsOf()
 	if len(configs) == 0 {
 		return nil
@@ -126,7 +129,7 @@ func (g *Group) writeConfigs(w io.Writer) error {
 }
 
 // writeRates prints every rate that was tried: quality and times as the arrivals come faster.
-func (g *Group) writeRates(w io.Writer) error {
+func (g replayTables) writeRates(w io.Writer) error {
 	if _, rates := g.replays(); !rates {
 		return nil
 	}
@@ -152,7 +155,7 @@ func (g *Group) writeRates(w io.Writer) error {
 }
 
 // replayHead and replayCells are the columns of a Markdown table that replays have.
-func (g *Group) replayHead() (out []string) {
+func (g replayTables) replayHead() (out []string) {
 	some, rates := g.replays()
 	if some {
 		out = append(out, "mean TTFT", "mean end", "hits")
@@ -163,7 +166,7 @@ func (g *Group) replayHead() (out []string) {
 	return out
 }
 
-func (g *Group) replayCells(s *Series) (out []string) {
+func (g replayTables) replayCells(s *Series) (out []string) {
 	some, rates := g.replays()
 	if !some {
 		return nil
@@ -199,7 +202,7 @@ func probesOf(s *Series) (out []eval.RateProbe) {
 
 // rateChart draws the mean time to the first token over the rate of arrivals, a line a placement (EvicPress, Fig. 8); nil where no
 // rates were tried.
-func (g *Group) rateChart() *frontChart {
+func (g replayTables) rateChart() *frontChart {
 	if _, rates := g.replays(); !rates {
 		return nil
 	}

@@ -52,9 +52,9 @@ func (g *Group) writeText(w io.Writer) error {
 		fmt.Fprintln(w, "note: "+n)
 	}
 	return errors.Join(
-		g.writeReplays(w),
-		g.writeConfigs(w),
-		g.writeRates(w),
+		replayTables{g}.writeReplays(w),
+		replayTables{g}.writeConfigs(w),
+		replayTables{g}.writeRates(w),
 		g.writeScores(w, "by kind of task", g.Kinds, func(s *Series, kind string) (float64, bool) { m, ok := s.Groups[kind]; return m.Score, ok }),
 		g.writeScores(w, "by length of sample", g.Lengths, func(s *Series, l string) (float64, bool) { m, ok := s.Length[l]; return m.Score, ok }),
 		g.writeScores(w, "further measures", g.Measures, func(s *Series, name string) (float64, bool) { v, ok := s.Values[name]; return v, ok }),

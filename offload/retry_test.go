@@ -282,3 +282,24 @@ func TestDropAfterRestart(t *testing.T) {
 		_ = c.Close()
 	}
 }
+
+// TestAttempts: what stays is begun once, what may pass twice, and a third time where a drive's connection ended; what callers get once
+// nothing is tried again wraps ErrTier, unless what the tier holds is as good as before.
+func TestAttempts(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		made  int
+		tiers bool
+	}{
+		{nil, 1, false}, {ErrFull, 1, false}, {ErrClosed, 1, false}, {ErrCancelled, 1, false}, {ErrMissing, 1, true}, {ErrBusy, 1, true}, {ErrShape, 1, true},
+		{csdshim.ErrRequest, 1, true}, {csdshim.ErrUnsupported, 1, true}, {syscall.EIO, 2, true}, {ErrCorrupt, 2, true}, {csdshim.ErrTimeout, 2, true},
+		{csdshim.ErrLost, 3, true}, {fmt.Errorf("%w: %w", csdshim.ErrLost, ErrClosed), 1, false},
+	} {
+		if got := attempts(c.err); got != c.made || c.err != nil && Again(c.err, got) || !Again(c.err, got-1) {
+			t.Errorf("%v: begun %d times, want %d", c.err, got, c.made)
+		}
+		if err := failed(c.err); errors.Is(err, ErrTier) != c.tiers || !errors.Is(err, c.err) {
+			t.Errorf("%v: callers get %v", c.err, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,14 +20,23 @@ import (
 	"terrace/internal/vfs"
 )
 
-// TestScripts runs the scripts in testdata: queue* on a store whose calls end when the script says so, ssd* on the SSD store.
-// Both print what the tier was asked to do. go test ./offload -run TestScripts -rewrite writes the answers.
+// TestScripts runs the scripts in testdata: queue* on a store whose calls end when the script says so, ssd* on the SSD store, csd* and
+// attend* on drives in this process whose calls fail when the script says so. All print what the tier was asked to do. go test ./offload -run TestScripts -rewrite writes the answers.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		if strings.Contains(path, "ssd") {
+		switch name := filepath.Base(path); {
+		case strings.HasPrefix(name, "ssd"):
 			s := &ssdScript{}
 			datadriven.RunTest(t, path, s.run)
 			s.close(t)
+			return
+		case strings.HasPrefix(name, "csd"):
+			s := &csdScript{t: t}
+			datadriven.RunTest(t, path, s.run)
+			return
+		case strings.HasPrefix(name, "attend"):
+			s := &attendScript{t: t}
+			datadriven.RunTest(t, path, s.run)
 			return
 		}
 		synctest.Test(t, func(t *testing.T) { // time is the script's

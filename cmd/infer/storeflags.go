@@ -9,6 +9,7 @@ import (
 	"terrace/engine/prefixcache"
 	"terrace/internal/tierspec"
 	"terrace/kvmanager/contexts"
+	"terrace/kvmanager/values"
 	"terrace/policy"
 )
 
@@ -77,8 +78,7 @@ func parseStores(texts []string) ([]contexts.Spec, error) {
 
 // storeOptions are those of every command that opens a store.
 func (a *app) storeOptions() contexts.Options {
-	return contexts.Options{Notice: func(line string) { a.notice("%s", line) }, User: os.Getenv("VALKEY_USERNAME"), Password: os.Getenv("VALKEY_PASSWORD"),
-		AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY"), Region: os.Getenv("AWS_REGION")}
+	return contexts.Options{Notice: func(line string) { a.notice("%s", line) }, Access: values.Access{User: os.Getenv("VALKEY_USERNAME"), Password: os.Getenv("VALKEY_PASSWORD"), AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY"), Region: os.Getenv("AWS_REGION")}}
 }
 
 // useStore gives an engine the store that the flags name, opened at the first. A store that cannot be opened, or is of no use to

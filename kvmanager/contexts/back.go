@@ -3,6 +3,7 @@ package contexts
 import (
 	"context"
 	"slices"
+	"terrace/kvmanager/values"
 )
 
 // WriteBack has a record stored on the fastest tier that has room, and on the next one down when it gives way there, before it does. What only host
@@ -67,19 +68,19 @@ func (h *host) onYield(f func([]*Record)) { h.yield = f }
 func (t *blobs) onYield(f func([]*Record)) { t.yield = f }
 
 // handOver hands the records of values on that give way, a chain's beginning first; writing is held.
-func (t *blobs) handOver(ctx context.Context, gone []blob) {
+func (t *blobs) handOver(ctx context.Context, gone []values.Value) {
 	if t.yield == nil {
 		return
 	}
 	var records []*Record
 	for _, b := range gone {
-		long, cancel := opContext(ctx, b.bytes)
-		raw, err := t.b.get(long, b.name, 0)
+		long, cancel := values.OpContext(ctx, b.Bytes)
+		raw, err := t.b.get(long, b.Name, 0)
 		cancel()
 		if err != nil {
 			continue
 		}
-		if r, err := parseAligned(raw); err == nil && r.Key.String() == b.name {
+		if r, err := parseAligned(raw); err == nil && r.Key.String() == b.Name {
 			records = append(records, r)
 		}
 	}

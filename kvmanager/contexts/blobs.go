@@ -14,6 +14,7 @@ import (
 
 	"terrace/internal/storage"
 	"terrace/internal/vfs"
+	"terrace/kvmanager/values"
 )
 
 // blobStore keeps values under names: a server, or a folder. An operation that does not end in time fails.
@@ -22,11 +23,11 @@ type blobStore interface {
 	get(ctx context.Context, name string, most int64) ([]byte, error)
 	// put stores values in order, as far as that can be, and returns how many are there.
 	put(ctx context.Context, list []*Record) (n int, err error)
-	del(ctx context.Context, b []blob) error
+	del(ctx context.Context, b []values.Value) error
 	// index lists what is there, and says how many bytes more lie there that are nobody's.
-	index(ctx context.Context) (list []blob, foreign int64, err error)
+	index(ctx context.Context) (list []values.Value, foreign int64, err error)
 	// used notes that values were read now; where the server cannot keep that, the oldest written go first.
-	used(ctx context.Context, b []blob) error
+	used(ctx context.Context, b []values.Value) error
 	// turn waits until nobody else changes anything; closing it gives the turn back.
 	turn(ctx context.Context) (io.Closer, error)
 	close() error
@@ -37,16 +38,17 @@ type asked interface {
 	there(ctx context.Context, names []string) ([]bool, error)
 }
 
-// anyTime is the turn where everybody may change things at the same time.
-type anyTime struct{}
+// served is a server as a blobStore: everybody may change things at the same time.
+type served struct{ values.Server }
 
-func (anyTime) Close() error { return nil }
+func (s served) get(ctx context.Context, name string, most int64) ([]byte, error) {
+	return s.Get(ctx, name, most)
+}
 
-// putEach is put for servers, one value after another.
-func putEach(ctx context.Context, list []*Record, put func(ctx context.Context, name string, value []byte) error) (int, error) {
+func (s served) put(ctx context.Context, list []*Record) (int, error) {
 	for i, r := range list {
-		long, cancel := opContext(ctx, r.Bytes())
-		err := put(long, r.Key.String(), r.Raw())
+		long, cancel := values.OpContext(ctx, r.Bytes())
+		err := s.Put(long, r.Key.String(), r.Raw())
 		cancel()
 		if err != nil {
 			return i, err
@@ -55,24 +57,25 @@ func putEach(ctx context.Context, list []*Record, put func(ctx context.Context, 
 	return len(list), nil
 }
 
-// blob is a value that is kept.
-type blob struct {
-	name  string
-	bytes int64
-	used  time.Time
+func (s served) del(ctx context.Context, list []values.Value) error { return s.Delete(ctx, list) }
+
+func (s served) there(ctx context.Context, names []string) ([]bool, error) {
+	return s.There(ctx, names)
 }
 
-const (
-	// opTimeout is how long one operation may take at least; slowest is the rate that is waited for beyond it.
-	opTimeout = 2 * time.Second
-	slowest   = 4 << 20
-	// indexAge is how old what is known of the server's account may be when something is written.
-	indexAge = 30 * time.Second
-)
-
-func opContext(ctx context.Context, bytes int64) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, opTimeout+time.Duration(bytes)*time.Second/slowest)
+func (s served) index(ctx context.Context) ([]values.Value, int64, error) {
+	list, err := s.Index(ctx)
+	return slices.DeleteFunc(list, func(v values.Value) bool { return len(v.Name) != 2*len(Key{}) }), 0, err
 }
+
+func (s served) used(ctx context.Context, list []values.Value) error { return s.Used(ctx, list) }
+
+func (s served) turn(context.Context) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+func (s served) close() error { return s.Close() }
+
+// indexAge is how old what is known of a server's account may be when something is written.
+const indexAge = 30 * time.Second
 
 // blobs is a tier of values that several processes share. Of a folder (local) the capacity holds always: who writes has the turn, and looks at what
 // is there first. On a server it holds for what all machines store together, as far as each knows: processes that write at the same
@@ -86,7 +89,7 @@ type blobs struct {
 
 	writing sync.Mutex // held by who changes what is there; before mu
 	mu      sync.Mutex // of what follows
-	known   map[string]blob
+	known   map[string]values.Value
 	total   int64
 	foreign int64
 	asked   time.Time    // for the index
@@ -94,11 +97,11 @@ type blobs struct {
 }
 
 func newBlobs(b blobStore, capBytes int64, fixed bool) *blobs {
-	return &blobs{b: b, cap: capBytes, fixed: fixed, known: map[string]blob{}, broken: map[Key]bool{}}
+	return &blobs{b: b, cap: capBytes, fixed: fixed, known: map[string]values.Value{}, broken: map[Key]bool{}}
 }
 
 func (t *blobs) read(ctx context.Context, key Key) (*Record, error) {
-	ctx, cancel := opContext(ctx, 0)
+	ctx, cancel := values.OpContext(ctx, 0)
 	defer cancel()
 	raw, err := t.b.get(ctx, key.String(), 0)
 	if err != nil && !errors.Is(err, ErrDamaged) {
@@ -163,7 +166,7 @@ func (t *blobs) look(ctx context.Context, always bool) error {
 	if fresh && !always {
 		return nil
 	}
-	ctx, cancel := opContext(ctx, 0)
+	ctx, cancel := values.OpContext(ctx, 0)
 	defer cancel()
 	list, foreign, err := t.b.index(ctx)
 	if err != nil {
@@ -174,8 +177,8 @@ func (t *blobs) look(ctx context.Context, always bool) error {
 	t.asked, t.total, t.foreign = time.Now(), 0, foreign
 	clear(t.known)
 	for _, b := range list {
-		t.known[b.name] = b
-		t.total += b.bytes
+		t.known[b.Name] = b
+		t.total += b.Bytes
 	}
 	return nil
 }
@@ -212,8 +215,8 @@ func (t *blobs) write(ctx context.Context, batch []*Record) error {
 		for _, r := range fresh[:n] {
 			name := r.Key.String()
 			delete(t.broken, r.Key)
-			t.total += r.Bytes() - t.known[name].bytes
-			t.known[name] = blob{name, r.Bytes(), time.Now()}
+			t.total += r.Bytes() - t.known[name].Bytes
+			t.known[name] = values.Value{Name: name, Bytes: r.Bytes(), Used: time.Now()}
 		}
 		return errors.Join(err, full)
 	})
@@ -222,7 +225,7 @@ func (t *blobs) write(ctx context.Context, batch []*Record) error {
 // there reports which of the names have a value, by asking, or by what was just looked at.
 func (t *blobs) there(ctx context.Context, names []string) ([]bool, error) {
 	if b, ok := t.b.(asked); ok {
-		ctx, cancel := opContext(ctx, 0)
+		ctx, cancel := values.OpContext(ctx, 0)
 		defer cancel()
 		return b.there(ctx, names)
 	}
@@ -239,7 +242,7 @@ func (t *blobs) there(ctx context.Context, names []string) ([]bool, error) {
 func (t *blobs) room(ctx context.Context, more int64, keep map[string]bool) error {
 	t.mu.Lock()
 	free := t.cap - t.total - t.foreign
-	var old []blob
+	var old []values.Value
 	for name, b := range t.known {
 		if free < more && !keep[name] && !t.fixed {
 			old = append(old, b)
@@ -249,22 +252,22 @@ func (t *blobs) room(ctx context.Context, more int64, keep map[string]bool) erro
 	if free >= more {
 		return nil
 	}
-	slices.SortFunc(old, func(a, b blob) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(old, func(a, b values.Value) int { return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.Name, b.Name)) })
 	n := 0
 	for ; n < len(old) && free < more; n++ {
-		free += old[n].bytes
+		free += old[n].Bytes
 	}
 	if free < more {
 		return fmt.Errorf("contexts: %d bytes more: %w", more, ErrFull)
 	}
 	t.handOver(ctx, old[:n])
-	ctx, cancel := opContext(ctx, 0)
+	ctx, cancel := values.OpContext(ctx, 0)
 	defer cancel()
 	return t.drop(ctx, old[:n])
 }
 
 // drop deletes values.
-func (t *blobs) drop(ctx context.Context, list []blob) error {
+func (t *blobs) drop(ctx context.Context, list []values.Value) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -274,8 +277,8 @@ func (t *blobs) drop(ctx context.Context, list []blob) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range list {
-		t.total -= t.known[b.name].bytes
-		delete(t.known, b.name)
+		t.total -= t.known[b.Name].Bytes
+		delete(t.known, b.Name)
 	}
 	return nil
 }
@@ -288,11 +291,11 @@ func (t *blobs) touch(keys []Key) {
 	now := time.Now()
 	t.mu.Lock()
 	for i := range list {
-		list[i].used = now.Add(-time.Duration(i)) // a chain's end before its beginning
-		t.known[list[i].name] = list[i]
+		list[i].Used = now.Add(-time.Duration(i)) // a chain's end before its beginning
+		t.known[list[i].Name] = list[i]
 	}
 	t.mu.Unlock()
-	ctx, cancel := opContext(context.Background(), 0)
+	ctx, cancel := values.OpContext(context.Background(), 0)
 	defer cancel()
 	if len(list) > 0 {
 		_ = t.b.used(ctx, list)
@@ -300,7 +303,7 @@ func (t *blobs) touch(keys []Key) {
 }
 
 // of are those of the keys that have values.
-func (t *blobs) of(keys []Key) (list []blob) {
+func (t *blobs) of(keys []Key) (list []values.Value) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, k := range keys {
@@ -313,24 +316,24 @@ func (t *blobs) of(keys []Key) (list []blob) {
 
 func (t *blobs) remove(ctx context.Context, keys []Key) error {
 	return t.change(ctx, func() error {
-		ctx, cancel := opContext(ctx, 0)
+		ctx, cancel := values.OpContext(ctx, 0)
 		defer cancel()
 		return t.drop(ctx, t.of(keys))
 	})
 }
 
 // each calls fn with every value, some at a time; most as in get.
-func (t *blobs) each(ctx context.Context, most int64, fn func(b blob, raw []byte, err error)) error {
+func (t *blobs) each(ctx context.Context, most int64, fn func(b values.Value, raw []byte, err error)) error {
 	if err := t.look(ctx, true); err != nil {
 		return err
 	}
-	var all []blob
+	var all []values.Value
 	t.mu.Lock()
 	for _, b := range t.known {
 		all = append(all, b)
 	}
 	t.mu.Unlock()
-	slices.SortFunc(all, func(a, b blob) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(all, func(a, b values.Value) int { return cmp.Compare(a.Name, b.Name) })
 	var group errgroup.Group
 	var said sync.Mutex
 	group.SetLimit(fetchWorkers)
@@ -339,9 +342,9 @@ func (t *blobs) each(ctx context.Context, most int64, fn func(b blob, raw []byte
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			ctx, cancel := opContext(ctx, b.bytes)
+			ctx, cancel := values.OpContext(ctx, b.Bytes)
 			defer cancel()
-			raw, err := t.b.get(ctx, b.name, most)
+			raw, err := t.b.get(ctx, b.Name, most)
 			said.Lock()
 			defer said.Unlock()
 			if t.local || err == nil || errors.Is(err, ErrMiss) || ctx.Err() != nil {
@@ -355,50 +358,50 @@ func (t *blobs) each(ctx context.Context, most int64, fn func(b blob, raw []byte
 }
 
 func (t *blobs) list(ctx context.Context) (out []Entry, err error) {
-	err = t.each(ctx, pageBytes, func(b blob, raw []byte, err error) {
+	err = t.each(ctx, pageBytes, func(b values.Value, raw []byte, err error) {
 		if err != nil {
 			return
 		}
 		if m, total, _, err := parseHeader(raw); err == nil {
-			out = append(out, Entry{m, total, b.used})
+			out = append(out, Entry{m, total, b.Used})
 		}
 	})
 	return out, err
 }
 
 // whole reports what is wrong with a value that was read, or not.
-func whole(b blob, raw []byte, err error) error {
+func whole(b values.Value, raw []byte, err error) error {
 	if err != nil {
 		return err
 	}
 	r, err := Parse(raw)
-	if err == nil && r.Key.String() != b.name {
+	if err == nil && r.Key.String() != b.Name {
 		err = fmt.Errorf("contexts: record %s lies there: %w", r.Key, ErrDamaged)
 	}
 	return err
 }
 
 func (t *blobs) verify(ctx context.Context, note func(Finding)) error {
-	return t.each(ctx, 0, func(b blob, raw []byte, err error) {
+	return t.each(ctx, 0, func(b values.Value, raw []byte, err error) {
 		if !errors.Is(err, ErrMiss) { // it went meanwhile
-			note(Finding{"record " + b.name[:min(12, len(b.name))], whole(b, raw, err)})
+			note(Finding{"record " + b.Name[:min(12, len(b.Name))], whole(b, raw, err)})
 		}
 	})
 }
 
 func (t *blobs) gc(ctx context.Context) (freed int64, err error) {
-	var bad []blob
-	err = t.each(ctx, 0, func(b blob, raw []byte, err error) {
+	var bad []values.Value
+	err = t.each(ctx, 0, func(b values.Value, raw []byte, err error) {
 		if err = whole(b, raw, err); errors.Is(err, ErrDamaged) || !t.local && errors.Is(err, ErrMiss) {
 			bad = append(bad, b)
-			freed += b.bytes
+			freed += b.Bytes
 		}
 	})
 	if err != nil {
 		return 0, err
 	}
 	return freed, t.change(ctx, func() error {
-		ctx, cancel := opContext(ctx, 0)
+		ctx, cancel := values.OpContext(ctx, 0)
 		defer cancel()
 		return t.drop(ctx, bad)
 	})

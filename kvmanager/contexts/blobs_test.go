@@ -1,11 +1,9 @@
-//go:build !lean
-
 package contexts
 
 import (
-	"context"
 	"errors"
 	"slices"
+	"terrace/kvmanager/values"
 	"testing"
 	"time"
 )
@@ -116,7 +114,7 @@ func serverDamaged(t *testing.T, s *server) {
 		"one byte":      func(b []byte) []byte { return b[:1] },
 		"another":       func([]byte) []byte { return slices.Clone(chainOf(t, 7, 1, 9000)[0].Raw()) },
 	} {
-		s.set(func(v *values) { clear(v.m) })
+		s.set(func(v *fakeValues) { clear(v.m) })
 		stored(t, s, chain)
 		if n := s.tamper(change); n != len(chain) {
 			t.Fatalf("%s: %d records were changed", name, n)
@@ -144,14 +142,14 @@ func serverSlow(t *testing.T, s *server) {
 	chain := chainOf(t, 1, 40, 5000)
 	stored(t, s, chain)
 	store, said := remote(t, s, 1<<30)
-	s.set(func(v *values) { v.delay = 150 * time.Millisecond })
+	s.set(func(v *fakeValues) { v.delay = 150 * time.Millisecond })
 	begun := time.Now()
 	n := fetched(t, store, chain, Rule{Base: 400 * time.Millisecond})
 	if took := time.Since(begun); n == len(chain) || took > 3*time.Second {
 		t.Errorf("%d of %d records in %v, want some of them in 400 ms", n, len(chain), took)
 	}
 	said.oneLine(t, "did not come in time")
-	s.set(func(v *values) { v.delay = 5 * time.Millisecond })
+	s.set(func(v *fakeValues) { v.delay = 5 * time.Millisecond })
 	if n := fetched(t, store, chain, Rule{Wait: true}); n != len(chain) {
 		t.Errorf("%d of %d records where it waits", n, len(chain))
 	}
@@ -162,17 +160,17 @@ func serverHangs(t *testing.T, s *server) {
 	chain := chainOf(t, 1, 3, 5000)
 	stored(t, s, chain)
 	store, said := remote(t, s, 1<<30)
-	s.set(func(v *values) { v.hang = true })
+	s.set(func(v *fakeValues) { v.hang = true })
 	begun := time.Now()
 	if n := fetched(t, store, chain, Rule{Wait: true}); n != 0 {
 		t.Errorf("%d records of a server that hangs", n)
 	}
-	if took := time.Since(begun); took > 4*opTimeout {
+	if took := time.Since(begun); took > 4*values.OpTimeout {
 		t.Errorf("it was waited for %v", took)
 	}
 	begun = time.Now()
 	store.Put(chainOf(t, 2, 2, 5000)...)
-	if fetched(t, store, chain, Rule{Wait: true}); time.Since(begun) > opTimeout/2 {
+	if fetched(t, store, chain, Rule{Wait: true}); time.Since(begun) > values.OpTimeout/2 {
 		t.Errorf("a server that hung was asked again: %v", time.Since(begun))
 	}
 	flushed(t, store)
@@ -190,7 +188,7 @@ func serverDown(t *testing.T, s *server) {
 	}
 	store.Put(chain...)
 	flushed(t, store)
-	if took := time.Since(begun); took > 4*opTimeout {
+	if took := time.Since(begun); took > 4*values.OpTimeout {
 		t.Errorf("it was waited for %v", took)
 	}
 	said.oneLine(t, "going on without it")
@@ -205,7 +203,7 @@ func serverDown(t *testing.T, s *server) {
 func serverRefuses(t *testing.T, s *server) {
 	chain, more := chainOf(t, 1, 3, 5000), chainOf(t, 2, 3, 5000)
 	stored(t, s, chain)
-	s.set(func(v *values) { v.refuse = true })
+	s.set(func(v *fakeValues) { v.refuse = true })
 	store, said := remote(t, s, 1<<30)
 	store.Put(more...)
 	flushed(t, store)
@@ -234,30 +232,5 @@ func serverCapacity(t *testing.T, s *server) {
 	}
 	if n := fetched(t, store, last, Rule{Wait: true}); n != len(last) {
 		t.Errorf("%d of the last text's %d records", n, len(last))
-	}
-}
-
-// TestOwnContext: an operation that ended with another's context is done again, one that ended with its own is not.
-func TestOwnContext(t *testing.T) {
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	broken := errors.New("connection reset")
-	for _, c := range []struct {
-		ctx   context.Context
-		errs  []error // of each try
-		tries int
-		want  error
-	}{
-		{t.Context(), []error{nil}, 1, nil},
-		{t.Context(), []error{context.Canceled, context.DeadlineExceeded, nil}, 3, nil},
-		{t.Context(), []error{context.Canceled, broken}, 2, broken},
-		{t.Context(), []error{context.Canceled, context.Canceled, context.Canceled, context.Canceled}, 4, context.Canceled},
-		{gone, []error{context.Canceled}, 1, context.Canceled},
-	} {
-		tries := 0
-		err := own(c.ctx, func() error { tries++; return c.errs[tries-1] })
-		if tries != c.tries || !errors.Is(err, c.want) {
-			t.Errorf("%v: %d tries, %v; want %d, %v", c.errs, tries, err, c.tries, c.want)
-		}
 	}
 }

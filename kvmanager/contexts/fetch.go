@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"terrace/internal/guard"
+	"terrace/kvmanager/values"
 )
 
 // Rule says how long a fetch is waited for: HiCache's three ways to stop. What is not there in time is computed.
@@ -45,7 +46,7 @@ func (r Rule) deadline(tokens int) (d time.Duration, ok bool) {
 }
 
 const (
-	fetchWorkers = 8
+	fetchWorkers = values.Parallel
 	fetchAhead   = 64 // records that may be read and not taken yet
 )
 

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"terrace/internal/storage"
+	"terrace/kvmanager/values"
 )
 
 // Bounds of what is read: beyond them a record is damaged, whatever its checksums say.
 const (
 	pageBytes      = storage.PageBytes
 	maxSections    = (pageBytes - headerFixed - sha256.Size) / 8
-	maxRecordBytes = 1 << 30
+	maxRecordBytes = values.MaxBytes
 	maxInfo        = 256
 	formatVersion  = 1
 	formatMagic    = "TERRACTX"

@@ -1,5 +1,3 @@
-//go:build !lean
-
 package contexts
 
 import (
@@ -18,10 +16,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	_ "terrace/kvmanager/values/remote"
 )
 
-// values is what a fake server keeps, and how it misbehaves.
-type values struct {
+// fakeValues is what a fake server keeps, and how it misbehaves.
+type fakeValues struct {
 	mu     sync.Mutex
 	m      map[string][]byte
 	at     map[string]time.Time
@@ -31,22 +31,22 @@ type values struct {
 	end    chan struct{} // closed when the test is over
 }
 
-func newValues(t testing.TB) *values {
-	v := &values{m: map[string][]byte{}, at: map[string]time.Time{}, end: make(chan struct{})}
+func newValues(t testing.TB) *fakeValues {
+	v := &fakeValues{m: map[string][]byte{}, at: map[string]time.Time{}, end: make(chan struct{})}
 	t.Cleanup(func() { close(v.end) })
 	return v
 }
 
 // set changes how the server behaves.
-func (v *values) set(change func(*values)) {
+func (v *fakeValues) set(change func(*fakeValues)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	change(v)
 }
 
 // tamper changes every record that is kept.
-func (v *values) tamper(change func([]byte) []byte) (n int) {
-	v.set(func(v *values) {
+func (v *fakeValues) tamper(change func([]byte) []byte) (n int) {
+	v.set(func(v *fakeValues) {
 		for k, b := range v.m {
 			v.m[k] = change(slices.Clone(b))
 			n++
@@ -56,8 +56,8 @@ func (v *values) tamper(change func([]byte) []byte) (n int) {
 }
 
 // held is how many bytes of records are kept.
-func (v *values) held() (n int64) {
-	v.set(func(v *values) {
+func (v *fakeValues) held() (n int64) {
+	v.set(func(v *fakeValues) {
 		for _, b := range v.m {
 			n += int64(len(b))
 		}
@@ -66,7 +66,7 @@ func (v *values) held() (n int64) {
 }
 
 // ready waits as long as the server takes to answer; false: it never does.
-func (v *values) ready() bool {
+func (v *fakeValues) ready() bool {
 	v.mu.Lock()
 	delay, hang := v.delay, v.hang
 	v.mu.Unlock()
@@ -86,7 +86,7 @@ func (v *values) ready() bool {
 
 // server is a fake valkey or s3.
 type server struct {
-	*values
+	*fakeValues
 	spec func(capacity int64) Spec
 	stop func()
 }
@@ -99,7 +99,7 @@ func fakeValkey(t testing.TB) *server {
 		t.Fatal(err)
 	}
 	v := newValues(t)
-	f := &valkeyFake{values: v, used: map[string]float64{}}
+	f := &valkeyFake{fakeValues: v, used: map[string]float64{}}
 	var open sync.Map
 	stop := func() {
 		l.Close()
@@ -122,7 +122,7 @@ func fakeValkey(t testing.TB) *server {
 }
 
 type valkeyFake struct {
-	*values
+	*fakeValues
 	used map[string]float64 // the sorted set
 }
 
@@ -253,7 +253,7 @@ func fakeS3(t testing.TB) *server {
 	}, stop}
 }
 
-func (v *values) serveS3(w http.ResponseWriter, r *http.Request, body []byte) {
+func (v *fakeValues) serveS3(w http.ResponseWriter, r *http.Request, body []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	name, object := strings.CutPrefix(r.URL.Path, "/bucket/")

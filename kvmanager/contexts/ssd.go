@@ -10,6 +10,7 @@ import (
 
 	"terrace/internal/storage"
 	"terrace/internal/vfs"
+	"terrace/kvmanager/values"
 )
 
 // ssd keeps records in files of a folder, KEY.kv2 each, read and written directly, and lock.kv2, taken by the process that writes. When a
@@ -67,9 +68,9 @@ func (s *ssd) has(key Key) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known[name].bytes == 0 {
+	if s.known[name].Bytes == 0 {
 		s.total += bytes
-		s.known[name] = blob{name, bytes, time.Now()}
+		s.known[name] = values.Value{Name: name, Bytes: bytes, Used: time.Now()}
 	}
 	return true
 }
@@ -159,18 +160,18 @@ func (s folderStore) put(_ context.Context, list []*Record) (int, error) {
 	return n, ours(err)
 }
 
-func (s folderStore) del(_ context.Context, list []blob) error {
+func (s folderStore) del(_ context.Context, list []values.Value) error {
 	names := make([]string, len(list))
 	for i, b := range list {
-		names[i] = b.name
+		names[i] = b.Name
 	}
 	return ours(s.records.Remove(names...))
 }
 
-func (s folderStore) index(context.Context) (list []blob, foreign int64, err error) {
+func (s folderStore) index(context.Context) (list []values.Value, foreign int64, err error) {
 	records, others, unfinished, err := s.records.Scan()
 	for _, x := range records {
-		list = append(list, blob{x.Name, x.Bytes, x.Modified})
+		list = append(list, values.Value{Name: x.Name, Bytes: x.Bytes, Used: x.Modified})
 	}
 	for _, x := range append(others, unfinished...) {
 		foreign += foreignBytes(x)
@@ -178,9 +179,9 @@ func (s folderStore) index(context.Context) (list []blob, foreign int64, err err
 	return list, foreign, ours(err)
 }
 
-func (s folderStore) used(_ context.Context, list []blob) error {
+func (s folderStore) used(_ context.Context, list []values.Value) error {
 	for _, b := range list {
-		s.records.Touch(b.name, b.used)
+		s.records.Touch(b.Name, b.Used)
 	}
 	return nil
 }

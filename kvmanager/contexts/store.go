@@ -13,6 +13,7 @@ import (
 	"terrace/internal/guard"
 	"terrace/internal/tierspec"
 	"terrace/internal/vfs"
+	"terrace/kvmanager/values"
 )
 
 // Options of a store; the zero value is the default.
@@ -27,10 +28,7 @@ type Options struct {
 	QueueBytes int64
 	// PartBytes is how much of a record one read of Arrive takes, a multiple of 4096; 0 = 384 KiB.
 	PartBytes int
-	// Valkey and S3 credentials, from the environment.
-	User, Password       string
-	AccessKey, SecretKey string
-	Region               string
+	Access    values.Access // to servers
 }
 
 // WritePolicy says to which tiers records go.
@@ -132,18 +130,12 @@ func (s *Store) openTier(ctx context.Context, spec Spec) (tier, string, error) {
 		}
 		t.fixed = s.o.Write == WritePlaced
 		return t, notice, nil
-	case tierspec.Valkey:
-		b, err := openValkey(spec.Place, s.o.User, s.o.Password)
+	case tierspec.Valkey, tierspec.S3:
+		server, err := values.Open(ctx, string(spec.Kind), spec.Place, s.o.Access)
 		if err != nil {
 			return nil, "", err
 		}
-		return newBlobs(b, spec.CapacityBytes, s.o.Write == WritePlaced), "", nil
-	case tierspec.S3:
-		b, err := openS3(ctx, spec.Place, s.o.AccessKey, s.o.SecretKey, s.o.Region)
-		if err != nil {
-			return nil, "", err
-		}
-		return newBlobs(b, spec.CapacityBytes, s.o.Write == WritePlaced), "", nil
+		return newBlobs(served{server}, spec.CapacityBytes, s.o.Write == WritePlaced), "", nil
 	}
 	return nil, "", fmt.Errorf("contexts: tier %q: %w", spec.Kind, ErrSpec)
 }

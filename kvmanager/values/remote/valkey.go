@@ -1,19 +1,18 @@
-//go:build !lean
-
-package contexts
+package remote
 
 import (
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+
+	"terrace/kvmanager/values"
 )
 
 // valkeyStore keeps records on a valkey or redis server: each under terrace:1:KEY, and in the sorted set terrace:1:used its name and
@@ -27,10 +26,10 @@ const (
 
 func openValkey(place, user, password string) (*valkeyStore, error) {
 	if _, _, err := net.SplitHostPort(place); err != nil {
-		return nil, fmt.Errorf("contexts: valkey: want HOST:PORT: %w: %w", err, ErrSpec)
+		return nil, fmt.Errorf("contexts: valkey: want HOST:PORT: %w: %w", err, values.ErrPlace)
 	}
 	c, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{place}, Username: user, Password: password, ClientName: "terrace",
-		Dialer: net.Dialer{Timeout: time.Second, KeepAlive: time.Second}, ConnWriteTimeout: opTimeout, DisableCache: true, DisableRetry: true, ForceSingleClient: true,
+		Dialer: net.Dialer{Timeout: time.Second, KeepAlive: time.Second}, ConnWriteTimeout: values.OpTimeout, DisableCache: true, DisableRetry: true, ForceSingleClient: true,
 		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return d.DialContext(ctx, "tcp", addr)
 		}})
@@ -51,7 +50,7 @@ func own(ctx context.Context, do func() error) error {
 	}
 }
 
-func (s *valkeyStore) get(ctx context.Context, name string, most int64) (b []byte, err error) {
+func (s *valkeyStore) Get(ctx context.Context, name string, most int64) (b []byte, err error) {
 	err = own(ctx, func() error {
 		cmd := s.c.B().Get().Key(valkeyPrefix + name).Build()
 		if most > 0 {
@@ -61,10 +60,10 @@ func (s *valkeyStore) get(ctx context.Context, name string, most int64) (b []byt
 		return err
 	})
 	if said, ok := valkey.IsValkeyErr(err); ok && strings.HasPrefix(said.Error(), "WRONGTYPE") {
-		return nil, ErrMiss // somebody else's: one record less, the server is well
+		return nil, values.ErrMiss // somebody else's: one record less, the server is well
 	}
 	if valkey.IsValkeyNil(err) || err == nil && len(b) == 0 {
-		return nil, ErrMiss
+		return nil, values.ErrMiss
 	}
 	return b, wrapValkey(err)
 }
@@ -90,34 +89,28 @@ func wrapValkey(err error) error {
 }
 
 // member is a record's name in the sorted set.
-func (b blob) member() string { return b.name + ":" + strconv.FormatInt(b.bytes, 10) }
+func member(v values.Value) string { return v.Name + ":" + strconv.FormatInt(v.Bytes, 10) }
 
-func (s *valkeyStore) put(ctx context.Context, list []*Record) (int, error) {
-	return putEach(ctx, list, s.putOne)
-}
-
-func (s *valkeyStore) turn(context.Context) (io.Closer, error) { return anyTime{}, nil }
-
-func (s *valkeyStore) putOne(ctx context.Context, name string, value []byte) error {
-	b := blob{name, int64(len(value)), time.Now()}
+func (s *valkeyStore) Put(ctx context.Context, name string, value []byte) error {
+	b := values.Value{Name: name, Bytes: int64(len(value)), Used: time.Now()}
 	_, err := s.multi(ctx, func() valkey.Commands {
 		return valkey.Commands{s.c.B().Set().Key(valkeyPrefix + name).Value(valkey.BinaryString(value)).Build(),
-			s.c.B().Zadd().Key(valkeyUsed).ScoreMember().ScoreMember(float64(b.used.UnixMilli()), b.member()).Build()}
+			s.c.B().Zadd().Key(valkeyUsed).ScoreMember().ScoreMember(float64(b.Used.UnixMilli()), member(b)).Build()}
 	})
 	return err
 }
 
-func (s *valkeyStore) del(ctx context.Context, list []blob) error {
+func (s *valkeyStore) Delete(ctx context.Context, list []values.Value) error {
 	_, err := s.multi(ctx, func() (cmds valkey.Commands) {
 		for _, b := range list {
-			cmds = append(cmds, s.c.B().Unlink().Key(valkeyPrefix+b.name).Build(), s.c.B().Zrem().Key(valkeyUsed).Member(b.member()).Build())
+			cmds = append(cmds, s.c.B().Unlink().Key(valkeyPrefix+b.Name).Build(), s.c.B().Zrem().Key(valkeyUsed).Member(member(b)).Build())
 		}
 		return cmds
 	})
 	return err
 }
 
-func (s *valkeyStore) there(ctx context.Context, names []string) ([]bool, error) {
+func (s *valkeyStore) There(ctx context.Context, names []string) ([]bool, error) {
 	got, err := s.multi(ctx, func() (cmds valkey.Commands) {
 		for _, n := range names {
 			cmds = append(cmds, s.c.B().Exists().Key(valkeyPrefix+n).Build())
@@ -138,32 +131,32 @@ func (s *valkeyStore) there(ctx context.Context, names []string) ([]bool, error)
 	return out, nil
 }
 
-// index reads the sorted set; members that are nonsense are passed over.
-func (s *valkeyStore) index(ctx context.Context) (out []blob, foreign int64, err error) {
+// Index reads the sorted set; members that are nonsense are passed over.
+func (s *valkeyStore) Index(ctx context.Context) (out []values.Value, err error) {
 	var scores []valkey.ZScore
 	err = own(ctx, func() error {
 		scores, err = s.c.Do(ctx, s.c.B().Zrange().Key(valkeyUsed).Min("0").Max("-1").Withscores().Build()).AsZScores()
 		return err
 	})
 	if err != nil && !valkey.IsValkeyNil(err) {
-		return nil, 0, wrapValkey(err)
+		return nil, wrapValkey(err)
 	}
 	for _, z := range scores {
 		name, size, ok := strings.Cut(z.Member, ":")
 		n, err := strconv.ParseInt(size, 10, 64)
-		if ok && err == nil && n > 0 && n <= maxRecordBytes {
-			out = append(out, blob{name, n, time.UnixMilli(int64(z.Score))})
+		if ok && err == nil && n > 0 && n <= values.MaxBytes {
+			out = append(out, values.Value{Name: name, Bytes: n, Used: time.UnixMilli(int64(z.Score))})
 		}
 	}
-	return out, 0, nil
+	return out, nil
 }
 
-func (s *valkeyStore) used(ctx context.Context, list []blob) error {
+func (s *valkeyStore) Used(ctx context.Context, list []values.Value) error {
 	cmd := s.c.B().Zadd().Key(valkeyUsed).Xx().ScoreMember()
 	for _, b := range list {
-		cmd = cmd.ScoreMember(float64(b.used.UnixMilli()), b.member())
+		cmd = cmd.ScoreMember(float64(b.Used.UnixMilli()), member(b))
 	}
 	return wrapValkey(s.c.Do(ctx, cmd.Build()).Error())
 }
 
-func (s *valkeyStore) close() error { s.c.Close(); return nil }
+func (s *valkeyStore) Close() error { s.c.Close(); return nil }

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,19 +20,19 @@ const (
 // TestTablesOfPages: README and docs/policies.md show what `infer policies --json` says.
 func TestTablesOfPages(t *testing.T) {
 	for _, page := range []struct {
-		path, first string
-		row         func(Info) []string
-		head        []string
+		path string
+		row  func(Info) []string
+		head []string
 	}{
-		{"README.md", "", summaryRow, []string{"policy", "acts", "what it does", "paper"}},
-		{"docs/policies.md", sharedNames(Infos()), parameterRow, []string{"policy", "parameters with defaults", "other names"}},
+		{"README.md", summaryRow, []string{"policy", "acts", "what it does", "paper"}},
+		{"docs/policies.md", parameterRow, []string{"policy", "parameters with defaults"}},
 	} {
 		path := filepath.Join("..", filepath.FromSlash(page.path))
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := page.first + tableOf(page.head, page.row, Infos())
+		want := tableOf(page.head, page.row, Infos())
 		got, replaced, err := replaceTable(string(text), want)
 		switch {
 		case err != nil:
@@ -120,55 +120,17 @@ func summaryRow(i Info) []string {
 	return []string{"`" + i.Name + "`", string(i.Phase), i.Summary, paper}
 }
 
-// sharedNames is the line above the table of parameters: the other names that several policies have for the same parameter.
-func sharedNames(infos []Info) string {
-	var names []string
-	for name := range shared(infos) {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return "Everywhere: " + strings.Join(names, ", ") + ".\n\n"
-}
-
-// shared counts the other names that at least three policies have, with what they stand for.
-func shared(infos []Info) map[string]int {
-	count := map[string]int{}
-	for _, i := range infos {
-		for _, p := range i.Params {
-			for _, a := range p.Aliases {
-				count[otherName(a, p.Name)]++
-			}
-		}
-	}
-	for name, n := range count {
-		if n < 3 {
-			delete(count, name)
-		}
-	}
-	return count
-}
-
-func otherName(alias, name string) string { return fmt.Sprintf("`%s` = `%s`", alias, name) }
-
+// parameterRow leaves out the ratio beside a budget, which the page explains once, and other names, which infer policies tells.
 func parameterRow(i Info) []string {
-	var params, names []string
-	everywhere := shared(Infos())
+	var params []string
 	if i.Wraps != "" {
 		params = append(params, "`"+i.innerKey()+"="+i.Wraps+"`")
 	}
+	budget := slices.ContainsFunc(i.Params, func(p Param) bool { return p.Name == "budget" })
 	for _, p := range i.Params {
-		params = append(params, "`"+strings.TrimSuffix(p.Name+"="+p.Default, "=")+"`")
-		for _, a := range p.Aliases {
-			if name := otherName(a, p.Name); everywhere[name] == 0 {
-				names = append(names, name)
-			}
+		if p.Name != "ratio" || !budget {
+			params = append(params, "`"+strings.TrimSuffix(p.Name+"="+p.Default, "=")+"`")
 		}
 	}
-	for _, a := range i.Aliases {
-		names = append(names, otherName(a, i.Name))
-	}
-	for _, s := range i.Systems {
-		names = append(names, fmt.Sprintf("`%s` = `%s`", s.Name, s.Spec(i.Name)))
-	}
-	return []string{"`" + i.Name + "`", strings.Join(params, " "), strings.Join(names, ", ")}
+	return []string{"`" + i.Name + "`", strings.Join(params, " ")}
 }

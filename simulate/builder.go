@@ -205,6 +205,16 @@ func (t target) holds(r Row) bool {
 	return math.Abs(r.Value-t.Value) <= 0.1*math.Abs(t.Value) || r.Kind == Sensitivity && *r.Low <= t.Value && t.Value <= *r.High
 }
 
+// near reports whether a row is within a tenth of the value that a paper prints, or as near as it has to be where that is less.
+func (t target) near(r Row) bool {
+	return math.Abs(r.Value-t.Value) <= 0.1*math.Abs(t.Value) && (t.Relation != "exact" || t.holds(r))
+}
+
+// bounds reports whether a paper prints a limit or a range, not a value.
+func (t target) bounds() bool {
+	return t.Relation == ">" || t.Relation == "<" || t.Relation == "within"
+}
+
 // settle checks a finished row.
 func (b *builder) settle(r *Row) error {
 	if math.IsNaN(r.Value) || math.IsInf(r.Value, 0) {

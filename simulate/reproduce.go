@@ -69,11 +69,18 @@ var page = sync.OnceValue(func() *template.Template { return template.Must(templ
 
 // shown is the page.
 type shown struct {
-	Held, Missed []verdict // predictions of values that a paper prints
-	Reported     []verdict // printed values that no bound is asked for
-	Fitted       []verdict
-	Papers       []shownPaper
-	Measured     int
+	// predictions of values that a paper prints
+	Held    []verdict // within a tenth, by the product's code
+	Formula []verdict // within a tenth, by formulas of the hardware
+	Banded  []verdict // farther off, inside a band over parameters that the paper leaves open
+	Missed  []verdict
+	// predictions of orders, limits and ranges
+	Bounds, Broken []verdict
+	Again          []verdict // what a figure prints again of another
+	Reported       []verdict // printed values that no bound is asked for
+	Fitted         []verdict
+	Papers         []shownPaper
+	Measured       int
 }
 
 // verdict is one value beside the paper's.
@@ -120,7 +127,7 @@ func (r *Results) WriteHTML(w io.Writer) error {
 					x.Measured = append(x.Measured, row)
 					s.Measured++
 				}
-				s.judge(row)
+				s.judge(row, row.Code == Shared || len(e.Uses) > 0)
 			}
 			s.judgeOrders(e)
 			one.Experiments = append(one.Experiments, x)
@@ -134,15 +141,21 @@ func (r *Results) WriteHTML(w io.Writer) error {
 }
 
 // Total is how many predictions of printed values there are.
-func (s shown) Total() int { return len(s.Held) + len(s.Missed) }
+func (s shown) Total() int { return len(s.Held) + len(s.Formula) + len(s.Banded) + len(s.Missed) }
+
+// Limits is how many predictions of orders, limits and ranges there are.
+func (s shown) Limits() int { return len(s.Bounds) + len(s.Broken) }
+
+// printedAgain are targets whose values another figure's targets print too: a reduction of latency and a speedup are one measurement.
+var printedAgain = map[string]string{"hillinfer-fig12/reduction-smallest": "hillinfer-fig13/speedup-smallest", "hillinfer-fig12/reduction-largest": "hillinfer-fig13/speedup-largest"}
 
 // OwnCode says that the product's code ran a whole step of it.
 func (e shownExperiment) OwnCode() bool {
 	return slices.ContainsFunc(e.Result.Rows, func(r Row) bool { return r.Code == Shared })
 }
 
-// judge sorts a row that a paper prints.
-func (s *shown) judge(r Row) {
+// judge sorts a row that a paper prints; own says that the product's code has worked it out.
+func (s *shown) judge(r Row, own bool) {
 	to, ok := targets()[r.Target]
 	if !ok || r.Paper == nil || r.Kind == ClosedForm {
 		return
@@ -157,10 +170,21 @@ func (s *shown) judge(r Row) {
 	switch {
 	case r.Kind == Calibrated:
 		s.Fitted = append(s.Fitted, v)
+	case printedAgain[r.Target] != "":
+		v.Reason = "counted once, as " + printedAgain[r.Target]
+		s.Again = append(s.Again, v)
 	case to.Role == "report":
 		s.Reported = append(s.Reported, v)
-	case to.holds(r):
+	case to.bounds() && to.holds(r):
+		s.Bounds = append(s.Bounds, v)
+	case to.bounds():
+		s.Broken = append(s.Broken, v)
+	case to.near(r) && own:
 		s.Held = append(s.Held, v)
+	case to.near(r):
+		s.Formula = append(s.Formula, v)
+	case to.holds(r):
+		s.Banded = append(s.Banded, v)
 	default:
 		s.Missed = append(s.Missed, v)
 	}
@@ -189,10 +213,10 @@ func (s *shown) judgeOrders(e *Result) {
 		}
 		if v.Ours = strings.Join(values, ", "); !ok || len(rows) < least {
 			v.Reason = fmt.Sprintf("%d rows of at least %d, which do not all rise", len(rows), least)
-			s.Missed = append(s.Missed, v)
+			s.Broken = append(s.Broken, v)
 			continue
 		}
-		s.Held = append(s.Held, v)
+		s.Bounds = append(s.Bounds, v)
 	}
 }
 

@@ -40,8 +40,40 @@ func TestPageJudgesOrders(t *testing.T) {
 	}{{order(1, 2, 3), 1, 0}, {order(2, 1, 3), 0, 1}, {order(1, 3, 3), 0, 1}, {falls(4, 3, 2, 1), 1, 0}, {falls(4, 3, 3, 1), 0, 1}, {falls(3, 2, 1), 0, 1}} {
 		var s shown
 		s.judgeOrders(c.e)
-		if len(s.Held) != c.held || len(s.Missed) != c.missed {
+		if len(s.Bounds) != c.held || len(s.Broken) != c.missed || s.Total() != 0 {
 			t.Errorf("%s: %+v", c.e.ID, s)
+		}
+	}
+}
+
+// TestPageCounts: a value holds within a tenth by the product's code; formulas, bands, limits and what another figure prints are counted apart.
+func TestPageCounts(t *testing.T) {
+	row := func(target string, v float64, kind Kind) Row {
+		paper := targets()[target].Value
+		return Row{Target: target, Metric: targets()[target].Metric, Value: v, Paper: &paper, Kind: kind, Source: "modelled"}
+	}
+	banded := row("hillinfer-fig13/speedup-smallest", 3, Sensitivity)
+	low, high := 2.0, 5.0
+	banded.Low, banded.High = &low, &high
+	again := row("hillinfer-fig12/reduction-smallest", 76.25, Sensitivity)
+	again.Low, again.High = &low, &high
+	for name, c := range map[string]struct {
+		r    Row
+		own  bool
+		want [7]int // held, formula, banded, missed, bounds, broken, again
+	}{
+		"own code, 9 % off":     {row("hillinfer-fig13/speedup-smallest", 4.21*1.09, Predicted), true, [7]int{1}},
+		"a formula, 9 % off":    {row("hillinfer-fig13/speedup-smallest", 4.21*1.09, Predicted), false, [7]int{1: 1}},
+		"own code, 11 % off":    {row("hillinfer-fig13/speedup-smallest", 4.21*1.11, Predicted), true, [7]int{3: 1}},
+		"in a band":             {banded, true, [7]int{2: 1}},
+		"a limit":               {row("hillinfer-fig14/h2o-like", targets()["hillinfer-fig14/h2o-like"].Value*2, Predicted), true, [7]int{4: 1}},
+		"a limit that is not":   {row("hillinfer-fig14/h2o-like", targets()["hillinfer-fig14/h2o-like"].Value/2, Predicted), true, [7]int{5: 1}},
+		"what is printed again": {again, true, [7]int{6: 1}},
+	} {
+		var s shown
+		s.judge(c.r, c.own)
+		if got := [7]int{len(s.Held), len(s.Formula), len(s.Banded), len(s.Missed), len(s.Bounds), len(s.Broken), len(s.Again)}; got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -77,13 +77,27 @@ func TestTraces(t *testing.T) {
 				}
 			}
 		}
+		begins, ends := map[string]float64{}, map[string]float64{}
 		for _, e := range file.Events {
+			if e.Phase == "X" {
+				name, choice, _ := strings.Cut(e.Name, ", choice ")
+				if at, ok := begins[name+choice]; !ok || e.At < at {
+					begins[name+choice] = e.At
+				}
+				ends[name+choice] = max(ends[name+choice], e.At+e.Took)
+			}
 			if e.At < 0 || e.Took < 0 || e.Phase == "X" && e.At+e.Took > whole+1 {
 				t.Errorf("%s from %v for %v µs of %v", e.Name, e.At, e.Took, whole)
 			}
 		}
+		for _, choice := range []string{"0", "1"} { // it waits, is read, and only then decodes
+			const rounding = 0.01 // µs
+			if begins["prompt"+choice] < ends["queue"+choice]-rounding || begins["decode"+choice] < ends["prompt"+choice]-rounding || begins["sample"+choice] < ends["prompt"+choice]-rounding || ends["decode"+choice] <= begins["decode"+choice] {
+				t.Errorf("choice %s: begins %v, ends %v", choice, begins, ends)
+			}
+		}
 		want := 2 * len(ids) // each choice reads it
-		if tokens > float64(want) || tokens < float64(want)/2 || spans["decode, choice 0"] != 5 || spans["decode, choice 1"] != 5 || spans["sample, choice 1"] != 6 || spans["request"] != 1 || spans["queue, choice 0"] != 1 {
+		if tokens != float64(want) || spans["decode, choice 0"] != 5 || spans["decode, choice 1"] != 5 || spans["sample, choice 1"] != 6 || spans["request"] != 1 || spans["queue, choice 0"] != 1 {
 			t.Errorf("prompt tokens %v of %d, spans %v", tokens, want, spans)
 		}
 	}

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"math"
 	"testing"
 
 	"terrace/internal/golden"
@@ -26,6 +27,11 @@ func TestBetaMinimumOfThePipeline(t *testing.T) {
 			}
 			t.Logf("chosen %.3f: %.4f s; eq4 %.3f: %.4f s; %s", s.chosen.beta(), s.chosen.step, s.eq4.beta(), s.eq4.step, s.reason())
 			best := s.steps[s.best].run.step
+			if c.name == "smartssd" { // the default, where the sweep says nothing of the choice: it is by the rates
+				if got := s.chosen.beta(); math.Abs(got/7.932-1) > 0.01 || math.Abs(s.eq4.beta()/5.010-1) > 0.01 || s.chosen.step > 1.08*best {
+					t.Errorf("chosen %.3f (%.4f s, the best %.4f), eq4 %.3f: want 7.932 and 5.010, within 8 %% of the best", got, s.chosen.step, best, s.eq4.beta())
+				}
+			}
 			if wantFlat := c.name == "smartssd"; s.flat() != wantFlat {
 				t.Errorf("the longest step is %.1f %% over the shortest; flat: want %v", 100*s.spread(), wantFlat)
 			} else if at := s.apart(); !wantFlat && (at < -1 || at > 1) {

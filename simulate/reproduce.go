@@ -22,7 +22,8 @@ type Results struct {
 // measured is what this project has measured of the papers' experiments, small: rows of data/measured.json, as its published
 // benchmarks have them.
 type measured struct {
-	ID string `json:"id"`
+	ID    string `json:"id"`
+	Quote string `json:"quote"` // what the page says, which Reason names
 	Row
 }
 

@@ -3,6 +3,7 @@ package simulate
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -139,49 +140,6 @@ func TestBetaMinimum(t *testing.T) {
 	}
 }
 
-// TestFleetAccounts: every request ends once; contexts that a server holds stay within its memory.
-func TestFleetAccounts(t *testing.T) {
-	p := (&settings{params: pick("fleet")}).numbers().with("seed", 1).with("failures", 0.05)
-	for _, n := range []int{1, 7, 40} {
-		for _, affinity := range []bool{true, false} {
-			r := runFleet(p, n, affinity)
-			if r.arrived != 150*n || r.completed+r.failed != r.arrived || r.failed == 0 || r.local+r.stored >= r.arrived || r.ttft <= 0 {
-				t.Errorf("%d servers: %+v", n, r)
-			}
-		}
-	}
-	if a, b := runFleet(p, 40, true), runFleet(p, 40, false); a.local <= b.local {
-		t.Errorf("affinity finds %d contexts at the server, random routing %d", a.local, b.local)
-	}
-}
-
-// TestFleetLimits: the store's and the router's demand grow with the servers, and say where each of them ends.
-func TestFleetLimits(t *testing.T) {
-	p := (&settings{params: pick("fleet")}).numbers().with("seed", 1)
-	at := func(n int) map[string]float64 {
-		b := &builder{p: p, settings: &settings{}}
-		b.limits("affinity", X("servers", n), runFleet(p, n, true), float64(n))
-		out := map[string]float64{}
-		for _, r := range b.rows {
-			out[r.Metric] = r.Value
-		}
-		return out
-	}
-	few, many := at(20), at(200)
-	for _, name := range []string{"store_demand", "router_utilisation"} {
-		if many[name] < 5*few[name] {
-			t.Errorf("%s: %v of 20 servers, %v of 200", name, few[name], many[name])
-		}
-	}
-	if r := many["router_utilisation"]; math.Abs(many["servers_of_the_router"]*r/(200*comfortable)-1) > 0.01 {
-		t.Errorf("%v servers a router that 200 take %v of", many["servers_of_the_router"], r)
-	}
-	slow := runFleet(p.with("router_s", 1), 20, true)
-	if fast := runFleet(p, 20, true); slow.ttft <= fast.ttft {
-		t.Errorf("a router of a second a request: %v s to first tokens, before %v", slow.ttft, fast.ttft)
-	}
-}
-
 // TestPage: the page loads nothing, has a chart an experiment, and the JSON has simulate's rows, measured ones behind them.
 func TestPage(t *testing.T) {
 	r, err := Reproduce([]string{"evicpress-fig2", "sliminfer-tab2", "sliminfer-tabF", "sliminfer-fig5"})
@@ -212,13 +170,29 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestMeasuredRows: each is in the document that it names, under an ID that there is.
+// TestMeasuredRows: each is on the page that it names in the words that it quotes, which have its value, under an ID that there is.
 func TestMeasuredRows(t *testing.T) {
+	seen := map[string]bool{}
 	for _, m := range measuredRows() {
 		_, name, ok := strings.Cut(strings.TrimSuffix(m.Reason, ")"), "(docs/")
 		text, err := os.ReadFile("../docs/" + name)
-		if !ok || err != nil || find(m.ID) == nil || m.Source != Measured || !strings.Contains(string(text), strconv.FormatFloat(m.Value, 'f', -1, 64)) {
-			t.Errorf("%s %s %v: not in %q: %v", m.ID, m.Series, m.Value, name, err)
+		if !ok || err != nil || find(m.ID) == nil || m.Source != Measured || strings.Count(oneLine(string(text)), m.Quote) != 1 {
+			t.Errorf("%s %s: %q is %d times on %q, want once: %v", m.ID, m.Series, m.Quote, strings.Count(oneLine(string(text)), m.Quote), name, err)
+		}
+		values := strings.FieldsFunc(m.Quote, func(r rune) bool { return !strings.ContainsRune("0123456789.,", r) })
+		if !slices.ContainsFunc(values, func(v string) bool {
+			f, err := strconv.ParseFloat(strings.Trim(v, ",."), 64)
+			return err == nil && f == m.Value
+		}) {
+			t.Errorf("%s %s: %v is not in %q", m.ID, m.Series, m.Value, m.Quote)
+		}
+		if key := fmt.Sprint(m.ID, m.Series, m.X, m.Metric); seen[key] {
+			t.Errorf("%s is there twice", key)
+		} else {
+			seen[key] = true
 		}
 	}
 }
+
+// oneLine is a text whose lines may be broken anywhere.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"testing"
 
@@ -98,8 +99,7 @@ func (s *shelved) run(t *testing.T, text string) (out loads) {
 	return out
 }
 
-// TestMediumTraceByArithmetic: on 1,000 requests to 120 contexts EvicPress loads less than fixed compression and LRU at no lower a
-// quality, and no more than LRU at nearly all of it: KV to be read over the tiers' rates. The qualities are those that were measured on 12
+// TestMediumTraceByArithmetic: on 1,000 requests to 120 contexts each placement loads what docs/contexts.md says: KV to be read over the tiers' rates. The qualities are those that were measured on 12
 // contexts of the small trace, taken in turn.
 func TestMediumTraceByArithmetic(t *testing.T) {
 	raw, err := os.ReadFile("testdata/qualities.json")
@@ -136,20 +136,21 @@ func TestMediumTraceByArithmetic(t *testing.T) {
 	out := map[string]loads{}
 	t.Logf("%d requests to %d contexts, %d tokens; computing all of %d tokens takes %.0f ms a request", len(trace), len(s.of), total, prompts, float64(prompts)/float64(len(trace))/computedTokensPerS*1000)
 	const fixed, fast, near = "fixed:method=keydiff,keep=0.5", "evicpress:alpha=0.2" + configs, "evicpress:alpha=3.2" + configs
-	placements := []string{"lru", fixed, fast, near}
+	const fading = "evicpress:alpha=0.2,recency=100" + configs
+	placements := []string{"lru", fixed, fast, near, fading}
 	if testing.Verbose() {
-		placements = append(placements, "fixed:method=snapkv,keep=0.5", "evicpress:alpha=0.1"+configs, "evicpress:alpha=0.4"+configs, "evicpress:alpha=0.8"+configs, "evicpress:alpha=1.6"+configs, "evicpress:alpha=0.2,recency=100"+configs)
+		placements = append(placements, "fixed:method=snapkv,keep=0.5", "evicpress:alpha=0.1"+configs, "evicpress:alpha=0.4"+configs, "evicpress:alpha=0.8"+configs, "evicpress:alpha=1.6"+configs)
 	}
 	for _, text := range placements {
 		r := s.run(t, text)
 		out[text] = r
 		t.Logf("%-72s load %4.0f ms, quality %.3f, host %2.0f %%, computed %.0f %%", text, 1000*r.Load, r.Quality, 100*r.Host, 100*r.Computed)
 	}
-	if f, e := out[fixed], out[fast]; e.Quality < f.Quality || f.Load < 1.43*e.Load {
-		t.Errorf("evicpress %+v, fixed and LRU %+v: want the load less by the paper's 1.43 at least, at no lower a quality", e, f)
-	}
-	if l, e := out["lru"], out[near]; l.Quality != 1 || e.Quality < 0.97 || l.Load < e.Load {
-		t.Errorf("evicpress within 3 %% of full quality %+v, LRU %+v", e, l)
+	// The page's figures (docs/contexts.md), to half a millisecond, quality and share of the last digit: load s, quality, host, computed.
+	for text, want := range map[string]loads{"lru": {0.325, 1, 0.21, 0}, fixed: {0.130, 0.493, 0.42, 0}, fast: {0.080, 0.660, 0.41, 0}, near: {0.288, 0.984, 0.23, 0}, fading: {0.065, 0.667, 0.56, 0}} {
+		if got := out[text]; math.Abs(got.Load-want.Load) > 0.0005 || math.Abs(got.Quality-want.Quality) > 0.0005 || math.Abs(got.Host-want.Host) > 0.005 || got.Computed != want.Computed {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
 	}
 }
 

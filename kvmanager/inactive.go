@@ -183,6 +183,16 @@ func (s *Sequence) insertPages(layer int, k, v []float32, pos []int32) error {
 	return nil
 }
 
+// partsInactive refuses a cut within inactive tokens, which come and go as a whole.
+func (s *Sequence) partsInactive(next int32) error {
+	for key, p := range s.inactive {
+		if last := p.pos[len(p.pos)-1]; key.from < next && last >= next {
+			return fmt.Errorf("kvmanager: truncating to position %d, within the inactive tokens %d to %d of layer %d: %w", next, key.from, last, key.layer, ErrPlan)
+		}
+	}
+	return nil
+}
+
 // dropInactive gives back the inactive tokens of positions from next on.
 func (s *Sequence) dropInactive(next int32) {
 	for key, p := range s.inactive {

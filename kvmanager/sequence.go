@@ -219,10 +219,10 @@ func (s *Sequence) Together(n int) int {
 }
 
 // Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted). ErrSlid where rows
-// that follow would read tokens that Slide has freed, ErrPlan where the state of recurrent layers is not known there (StateBefore): then
-// nothing has changed.
+// that follow would read tokens that Slide has freed, ErrPlan where the state of recurrent layers is not known there (StateBefore), or
+// inactive tokens lie on both sides: then nothing has changed.
 func (s *Sequence) Truncate(next int32) error {
-	if err := errors.Join(s.reaches(next), s.checkCut(next)); err != nil {
+	if err := errors.Join(s.reaches(next), s.checkCut(next), s.partsInactive(next)); err != nil {
 		return err
 	}
 	if next == 0 {

@@ -224,11 +224,11 @@ func (t *tiered) appended(layer, first int) {
 	t.mark(layer)
 }
 
-// touched marks a layer's blocks from one on as newer than what is stored.
+// touched marks a layer's blocks from one on as newer than what is stored; those that are not in memory cannot be.
 func (t *tiered) touched(layer, first int) {
 	blocks := t.layers[layer].blocks
 	for _, b := range blocks[min(first, len(blocks)):] {
-		b.dirty = true
+		b.dirty = b.dirty || b.data != nil
 	}
 }
 

@@ -90,6 +90,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		}
 	}
 	fmt.Fprintf(&out, "%d bytes, %d of them slots\n", now.Bytes, now.Bytes-s.c.FixedBytes())
+	s.c.check(t)
 	if err := s.m.Check(); err != nil {
 		t.Error(err)
 	}
@@ -267,10 +268,10 @@ func (s *scenario) append(n int) error {
 		var pos []int32
 		for i := s.next; i < s.next+n; i++ {
 			pos = append(pos, int32(i))
-			for x := range s.o.Layers[0].KV.Heads * l.KeyDim {
+			for x := range s.o.Layers[layer].KV.Heads * l.KeyDim {
 				k = append(k, number32(i, layer, x/l.KeyDim, x%l.KeyDim))
 			}
-			for x := range s.o.Layers[0].KV.Heads * l.ValueDim {
+			for x := range s.o.Layers[layer].KV.Heads * l.ValueDim {
 				v = append(v, -number32(i, layer, x/l.ValueDim, x%l.ValueDim))
 			}
 		}
@@ -298,8 +299,8 @@ func (s *scenario) compare(t *testing.T, layer int) error {
 	for i := range tiles {
 		s.c.Build(i, &scratch)
 	}
-	if len(views) != s.o.Layers[0].KV.Heads {
-		t.Fatalf("%d views, want %d", len(views), s.o.Layers[0].KV.Heads)
+	if len(views) != s.o.Layers[layer].KV.Heads {
+		t.Fatalf("%d views, want %d", len(views), s.o.Layers[layer].KV.Heads)
 	}
 	for g := range views {
 		picks := s.c.layers[layer].picks[g/s.c.of[layer].heads]

@@ -30,11 +30,10 @@ func (k *backing) await(t *transfer) error {
 	}
 	for _, b := range t.blocks {
 		b.move = nil
-		switch {
-		case t.write && err != nil:
-			b.dirty = true
-		case !t.write && err != nil:
-			k.vacate(b)
+		if err == nil {
+			b.turn(moved)
+		} else if b.turn(failed); !b.inMemory() {
+			k.empty(b)
 		}
 	}
 	list := &k.reads
@@ -59,18 +58,21 @@ func (k *backing) sweep(blocks []*block) {
 	}
 }
 
-// vacate gives a block's frame back.
+// vacate lets a stored block leave memory.
 func (k *backing) vacate(b *block) {
-	if b.data == nil {
-		return
-	}
+	b.turn(let)
+	k.empty(b)
+}
+
+// empty gives a block's frame back.
+func (k *backing) empty(b *block) {
 	b.data, b.yielding = nil, false
 	k.m.drop(k.class(b), b.frame)
 }
 
 // newBlock returns an empty block in memory with one reference.
 func (k *backing) newBlock(layer, group int) (*block, error) {
-	b := &block{refs: 1, dirty: true, layer: int32(layer), group: int32(group), pos: make([]int32, k.m.heads(layer)*k.m.o.Layout.Tokens)}
+	b := &block{refs: 1, layer: int32(layer), group: int32(group), pos: make([]int32, k.m.heads(layer)*k.m.o.Layout.Tokens)}
 	return b, k.occupy(b)
 }
 
@@ -87,17 +89,29 @@ func (k *backing) occupy(b *block) error {
 	return nil
 }
 
+// raise gives a block that is below a frame; fetch follows.
+func (k *backing) raise(b *block) error {
+	err := k.occupy(b)
+	if err == nil {
+		b.turn(asked)
+	}
+	return err
+}
+
 // release takes one reference to a block away.
 func (k *backing) release(b *block) error {
 	if b.refs--; b.refs > 0 {
 		return nil
 	}
 	var err error
-	if b.move != nil {
+	if b.moving() {
 		err = k.await(b.move)
 	}
-	if b.move == nil { // else the tier may still write there: the frame is lost rather than reused
-		k.vacate(b)
+	if !b.moving() { // else the tier may still write there: the frame is lost rather than reused
+		held := b.inMemory()
+		if b.turn(left); held {
+			k.empty(b)
+		}
 	}
 	return errors.Join(err, k.leaveHome(b))
 }
@@ -122,7 +136,7 @@ func (k *backing) dropHome(h *home) error {
 
 func (k *backing) newHome() *home { return &home{seq: k.m.NewHome(), current: true} }
 
-// store begins to write dirty blocks under a home.
+// store begins to write blocks under a home.
 func (k *backing) store(h *home, blocks []*block) error {
 	if len(blocks) == 0 {
 		return nil
@@ -136,7 +150,7 @@ func (k *backing) store(h *home, blocks []*block) error {
 			b.home = h
 			h.records++
 		}
-		b.dirty = false
+		b.turn(sent)
 		recs[i] = b.record(k.m)
 	}
 	t := &transfer{t: k.queue.Write(offload.WriteBack, recs), blocks: slices.Clone(blocks), write: true}
@@ -147,7 +161,7 @@ func (k *backing) store(h *home, blocks []*block) error {
 	return nil
 }
 
-// fetch begins to read blocks that are not in memory; they have frames already.
+// fetch begins to read blocks that were raised.
 func (k *backing) fetch(p offload.Priority, blocks []*block) {
 	if len(blocks) == 0 {
 		return
@@ -165,16 +179,16 @@ func (k *backing) fetch(p offload.Priority, blocks []*block) {
 
 // load brings a block into memory.
 func (k *backing) load(b *block) error {
-	if b.data == nil {
+	if !b.inMemory() {
 		b.pins++
-		err := k.occupy(b)
+		err := k.raise(b)
 		b.pins--
 		if err != nil {
 			return err
 		}
 		k.fetch(offload.Demand, []*block{b})
 	}
-	if b.move != nil {
+	if b.moving() {
 		return k.await(b.move)
 	}
 	return nil

@@ -8,7 +8,8 @@ import (
 
 // block is one group of tokens of one layer of one or more sequences: the pages of all KV heads, a record of the backing store.
 type block struct {
-	data     []byte // the pages, one KV head after another; nil = on the backing store only
+	status   status
+	data     []byte // the pages, one KV head after another; nil = below
 	frame    slab.Ref
 	pos      []int32 // [KVHeads][Tokens] positions, always in memory
 	refs     int     // sequences that hold it; with more than one it is never written (invariant 3)
@@ -16,11 +17,10 @@ type block struct {
 	pins     int     // passes that read it, or for which it was fetched
 	staying  int     // sequences of whose part that is to stay in memory as long as there is room it is one
 	yielding bool    // it leaves memory once it is stored, whoever has it to stay: room was short
-	dirty    bool    // the backing store does not have these bytes
 	home     *home   // where they are stored; nil = nowhere
 	layer    int32
 	group    int32
-	move     *transfer // under way
+	move     *transfer // that it is on its way by; nil = it does not move
 }
 
 // home is a number under which blocks are stored. A fork gives parent and child new ones, so that no two live blocks ever
@@ -39,20 +39,6 @@ type transfer struct {
 	swap   *Sequence // whose tokens come or go as a whole (Deactivate, Bring); nil = those of no swap
 }
 
-// leaving reports whether a block has no reason to stay in memory.
-func (b *block) leaving() bool {
-	return b.data != nil && !b.stays() && b.idle() && !b.dirty
-}
-
-// stays reports whether a block is to stay in memory as long as there is room.
-func (b *block) stays() bool { return b.staying > 0 && !b.yielding }
-
-// idle reports whether nobody reads, writes or moves a block.
-func (b *block) idle() bool { return b.writable == 0 && b.pins == 0 && b.move == nil }
-
-// reading reports whether a block's bytes are on their way to memory.
-func (b *block) reading() bool { return b.move != nil && !b.move.write }
-
 // key names a block's record.
 func (b *block) key() offload.Key {
 	return offload.Key{Seq: b.home.seq, Layer: b.layer, Group: b.group}
@@ -65,7 +51,7 @@ func (b *block) record(m *Manager) offload.Record {
 
 // page is the part of a block of one KV head.
 func (b *block) page(m *Manager, kvHead int) []byte {
-	if b.data == nil {
+	if !b.inMemory() {
 		return nil
 	}
 	n := m.main(int(b.layer)).PageBytes()

@@ -16,18 +16,18 @@ import (
 	"terrace/offload"
 )
 
-// status is where a block is, in words: of memory, newer than the store, stored, being written or read; and who needs it.
-func (b *block) status() string {
+// words say where a block is: of memory, newer than the store, stored, being written or read; and who needs it.
+func (b *block) words() string {
 	var out []string
 	add := func(yes bool, what string) {
 		if yes {
 			out = append(out, what)
 		}
 	}
-	add(b.data != nil && !b.reading(), "memory")
+	add(b.inMemory() && !b.reading(), "memory")
 	add(b.reading(), "reading")
-	add(b.move != nil && b.move.write, "writing")
-	add(b.home != nil && !b.dirty && (b.move == nil || !b.move.write), "stored")
+	add(b.status == storing, "writing")
+	add(b.status == cached || b.status == below || b.status == fetching, "stored")
 	add(b.writable > 0, "open")
 	add(b.pins > 0, "held")
 	add(b.stays(), "stays")
@@ -60,7 +60,7 @@ func (l *life) block() *block { return l.s.store.(*tiered).layers[0].blocks[0] }
 // is checks the block's status and all accounts.
 func (l *life) is(want string, others ...*Sequence) {
 	l.t.Helper()
-	if got := l.block().status(); got != want {
+	if got := l.block().words(); got != want {
 		l.t.Fatalf("the block is %q, want %q", got, want)
 	}
 	check(l.t, l.m, nil, append(others, l.s)...)

@@ -202,13 +202,11 @@ func (b *block) check(t errorer, want counts) {
 		t.Errorf("block %d of layer %d: %+v, sequences say %+v", b.group, b.layer, got, want)
 	}
 	switch {
-	case b.data == nil && (b.dirty || b.move != nil || b.home == nil):
-		t.Errorf("block %d of layer %d is in no place: newer than the store %v, on its way %v, stored %v", b.group, b.layer, b.dirty, b.move != nil, b.home != nil)
-	case b.home == nil && !b.dirty:
-		t.Errorf("block %d of layer %d was never stored, and is not to be", b.group, b.layer)
-	case b.reading() && b.dirty:
-		t.Errorf("block %d of layer %d is read from the store and newer than that", b.group, b.layer)
-	case b.writable > 0 && b.data == nil:
+	case b.inMemory() != (b.data != nil) || b.moving() != (b.move != nil) || b.moving() && b.move.write != (b.status == storing):
+		t.Errorf("block %d of layer %d is %v: bytes %v, on its way %v", b.group, b.layer, b.status, b.data != nil, b.move != nil)
+	case b.home == nil && b.status != unstored:
+		t.Errorf("block %d of layer %d is %v and was never stored", b.group, b.layer, b.status)
+	case b.writable > 0 && !b.inMemory():
 		t.Errorf("block %d of layer %d has room for tokens and is not in memory", b.group, b.layer)
 	}
 }
@@ -219,7 +217,7 @@ func recordsOf(seqs ...*Sequence) (keys []offload.Key) {
 		x := s.store.(*tiered)
 		for layer := range x.layers {
 			for _, b := range slices.Concat(x.layers[layer].blocks, x.layers[layer].inactive) {
-				if b.home != nil && b.move == nil && !b.dirty {
+				if b.status == cached || b.status == below {
 					keys = append(keys, b.key())
 				}
 			}

@@ -40,14 +40,14 @@ func (t *tiered) hold(layer int, must bool) error {
 	var missing []*block
 	defer func() { k.fetch(priority, missing) }()
 	for _, b := range lb.blocks[lb.from:] {
-		if b.data == nil { // also where an earlier read of it failed
+		if !b.inMemory() { // also where an earlier read of it failed
 			for !must && k.m.Room(k.class(b).bytes) != nil { // a layer's blocks may be larger than those that make room
 				if some, err := k.reclaimIdle(); !some || err != nil {
 					k.m.note(err)
 					return nil
 				}
 			}
-			if err := k.occupy(b); err != nil {
+			if err := k.raise(b); err != nil {
 				return err
 			}
 			missing = append(missing, b)
@@ -108,7 +108,7 @@ func (t *tiered) writeThrough(layer int) error {
 	t.keep(layer, lb.from)
 	var out []*block
 	for _, b := range lb.blocks {
-		if b.dirty && b.writable == 0 && !b.stays() && b.move == nil && b.data != nil {
+		if b.status == unstored && b.writable == 0 && !b.stays() {
 			out = append(out, b)
 		}
 	}
@@ -162,7 +162,7 @@ func (t *tiered) awaitStored(layer, n int) error {
 				return fmt.Errorf("kvmanager: layer %d: %w", layer, err)
 			}
 		}
-		if b.move == nil && (b.dirty || b.home != t.home) {
+		if !b.moving() && (b.status == unstored || b.home != t.home) {
 			if err := t.k.load(b); err != nil {
 				return fmt.Errorf("kvmanager: layer %d: %w", layer, err)
 			}
@@ -173,7 +173,7 @@ func (t *tiered) awaitStored(layer, n int) error {
 		return err
 	}
 	for _, b := range slices.Clone(blocks[:n]) {
-		if b.move != nil {
+		if b.moving() {
 			if err := t.k.await(b.move); err != nil {
 				return fmt.Errorf("kvmanager: layer %d: %w", layer, err)
 			}

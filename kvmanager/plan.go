@@ -265,7 +265,7 @@ func (k *backing) unitsFree(pass []Growth) int {
 	for _, e := range pass {
 		for _, lb := range e.tiers().layers {
 			for _, b := range lb.blocks {
-				if b.data == nil || b.refs > 1 && seen[b] {
+				if !b.inMemory() || b.refs > 1 && seen[b] {
 					continue
 				}
 				mine += k.m.units(int(b.layer))

@@ -83,7 +83,7 @@ func (k *backing) reclaimIdle() (bool, error) {
 	if err := k.takeWritten(); err != nil || k.m.inUse < before {
 		return true, err
 	}
-	_, b := k.find(func(b *block) bool { return b.data != nil && b.idle() && !b.dirty })
+	_, b := k.find(func(b *block) bool { return b.status == cached && b.idle() })
 	if b == nil {
 		return false, nil
 	}
@@ -112,7 +112,7 @@ func (k *backing) reclaimDirty() (bool, error) {
 	if len(k.writes) > 0 {
 		return true, k.await(k.writes[0])
 	}
-	owner, b := k.find(func(b *block) bool { return b.data != nil && b.idle() && b.dirty })
+	owner, b := k.find(func(b *block) bool { return b.status == unstored && b.idle() })
 	if b == nil {
 		return false, nil
 	}
@@ -129,7 +129,7 @@ func (k *backing) reclaimPrefetched() (bool, error) {
 				continue
 			}
 			for _, b := range lb.held {
-				if b.move != nil {
+				if b.moving() {
 					if err := k.awaitUnwanted(b.move); err != nil {
 						return false, err
 					}

@@ -42,10 +42,10 @@ func (t *tiered) bring(layer, from int) {
 	t.keep(layer, from)
 	var missing []*block
 	for _, b := range blocks[from:min(from+t.quota[layer], len(blocks))] {
-		if b.data != nil {
+		if b.inMemory() {
 			continue
 		}
-		if k.m.Room(k.class(b).bytes) != nil || k.occupy(b) != nil {
+		if k.m.Room(k.class(b).bytes) != nil || k.raise(b) != nil {
 			break
 		}
 		k.m.fetched += int64(len(b.pos))
@@ -58,7 +58,7 @@ func (t *tiered) bring(layer, from int) {
 // swapping notes that the transfers of blocks are a swap's.
 func (t *tiered) swapping(blocks []*block) {
 	for _, b := range blocks {
-		if b.move != nil {
+		if b.moving() {
 			b.move.swap = t.s
 		}
 	}

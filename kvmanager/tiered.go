@@ -224,11 +224,14 @@ func (t *tiered) appended(layer, first int) {
 	t.mark(layer)
 }
 
-// touched marks a layer's blocks from one on as newer than what is stored; those that are not in memory cannot be.
+// touched marks a layer's blocks from one on as newer than what is stored. Those that are not in memory, or on their way, were not written
+// to: reserve and edit bring what is.
 func (t *tiered) touched(layer, first int) {
 	blocks := t.layers[layer].blocks
 	for _, b := range blocks[min(first, len(blocks)):] {
-		b.dirty = b.dirty || b.data != nil
+		if b.inMemory() && !b.moving() {
+			b.turn(edited)
+		}
 	}
 }
 
@@ -264,7 +267,7 @@ func (t *tiered) extra(int, int, int, int) int64 { return 0 } // edit has taken 
 // sequence.
 func (t *tiered) drop(layer, n, unit int) int {
 	lb := &t.layers[layer]
-	if i := slices.IndexFunc(lb.blocks[:n], func(b *block) bool { return b.move != nil }); i >= 0 {
+	if i := slices.IndexFunc(lb.blocks[:n], (*block).moving); i >= 0 {
 		n = i / unit * unit
 	}
 	for _, b := range lb.blocks[:n] {
@@ -362,15 +365,15 @@ func (t *tiered) detach(layer int, first []int, n int) (detached, error) {
 	d := &detachedBlocks{of: t, layer: layer, blocks: slices.Clone(lb.blocks[a : a+n])}
 	lb.blocks, lb.reordered = slices.Delete(lb.blocks, a, a+n), true
 	lb.inactive = append(lb.inactive, d.blocks...)
-	var dirty []*block
+	var out []*block
 	for _, b := range d.blocks {
 		lb.forget(b)
-		if b.dirty && b.move == nil && b.data != nil {
-			dirty = append(dirty, b)
+		if b.status == unstored {
+			out = append(out, b)
 		}
 	}
-	err := t.k.store(t.home, dirty)
-	t.swapping(dirty)
+	err := t.k.store(t.home, out)
+	t.swapping(out)
 	t.k.sweep(d.blocks)
 	return d, err
 }
@@ -411,7 +414,7 @@ func (d *detachedBlocks) attach(i, j int, first []int) {
 
 func (d *detachedBlocks) bytes() (n int64) {
 	for _, b := range d.blocks {
-		if b.data != nil {
+		if b.inMemory() {
 			n += d.of.k.class(b).bytes
 		}
 	}

@@ -79,7 +79,7 @@ func (b Blocks) Gathers() bool { return b.t.k.queue.Gathers() }
 // Gatherable reports whether single tokens of block i of a layer can be read now: it is stored, under Home.
 func (b Blocks) Gatherable(layer, i int) bool {
 	x := b.t.layers[layer].blocks[i]
-	return x.home == b.t.home && x.move == nil
+	return x.home == b.t.home && !x.moving()
 }
 
 // Reordered reports whether blocks of a layer came and went in the middle: then the order of its tokens is not that of their records.

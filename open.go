@@ -12,6 +12,7 @@ import (
 	"terrace/engine/tier"
 	"terrace/hub"
 	"terrace/serve"
+	"terrace/serve/meter"
 	"terrace/tokenizer"
 )
 
@@ -42,12 +43,13 @@ type Options struct {
 	Adapters []Adapter // LoRA, merged into the weights
 	Template string    // chat template (Jinja); "" = the model's own
 
-	Batch int          // texts that are made at a time; 0 = 8
-	Queue int          // requests of Generate, Chat and Handler that wait beside them; 0 = 64
-	Keys  []string     // of Handler: one of which each HTTP request needs; none = no keys
-	Hosts bool         // of Handler: requests for any Host are served, not those for this machine's loopback names alone
-	Names []string     // of the model, for Handler's clients; none = as given to Open
-	Log   *slog.Logger // of Handler; nil = none
+	Batch int                // texts that are made at a time; 0 = 8
+	Queue int                // requests of Generate, Chat and Handler that wait beside them; 0 = 64
+	Keys  []string           // of Handler: one of which each HTTP request needs; none = no keys
+	Hosts bool               // of Handler: requests for any Host are served, not those for this machine's loopback names alone
+	Names []string           // of the model, for Handler's clients; none = as given to Open
+	Log   *slog.Logger       // of Handler; nil = none
+	Meter func() meter.Meter // of Handler's /metrics: prom.New of serve/meter/prom; nil = none are kept
 
 	Hub    hub.Options       // where models, and what is measured of them, are kept, and where they are fetched from
 	Notice func(line string) // is told what the user should know, in one line; nil = nobody is
@@ -98,7 +100,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 	if m.engine, err = m.file.Engine(ctx, o); err != nil {
 		return err
 	}
-	so := serve.Options{Engine: m.engine, Tokenizer: m.tok, Names: o.Names, ModelPath: m.file.Path(), Batch: o.Batch, Queue: o.Queue, Keys: o.Keys, AnyHost: o.Hosts, Log: o.Log}
+	so := serve.Options{Engine: m.engine, Tokenizer: m.tok, Names: o.Names, ModelPath: m.file.Path(), Batch: o.Batch, Queue: o.Queue, Keys: o.Keys, AnyHost: o.Hosts, Log: o.Log, Meter: o.Meter}
 	if len(so.Names) == 0 {
 		so.Names = []string{name}
 	}

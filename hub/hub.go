@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/adrg/xdg"
 )
 
 // Options say where models are kept and how they may be fetched. The zero value uses the XDG folders, anonymous access to
@@ -60,8 +58,15 @@ type Hub struct {
 	client   *http.Client
 }
 
-// DefaultHome is the cache folder where Options.Home is empty: terrace in the XDG cache folder.
-func DefaultHome() string { return filepath.Join(xdg.CacheHome, "terrace") }
+// DefaultHome is the cache folder where Options.Home is empty: terrace in the user's cache folder ($XDG_CACHE_HOME or ~/.cache on
+// Linux), of temporary files where the user has none.
+func DefaultHome() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "terrace")
+}
 
 // New checks the options; it touches neither the disk's contents nor the network.
 func New(o Options) (*Hub, error) {

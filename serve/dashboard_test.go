@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"terrace/engine"
+	"terrace/serve/meter/prom"
 )
 
 // TestDashboard: docs/grafana.json and docs/server.md name metrics that are there.
 func TestDashboard(t *testing.T) {
 	b := newBench(t, engine.Options{Context: 100}, Options{})
-	b.m.hits.WithLabelValues("host")
-	b.m.policies.WithLabelValues("snapkv")
-	b.m.requests.WithLabelValues("/v1/completions", "200")
-	families, err := b.m.registry.Gather()
+	b.m.hits.With("host")
+	b.m.policies.With("snapkv")
+	b.m.requests.With("/v1/completions", "200")
+	families, err := b.m.meter.(prom.Meter).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func NewFleet(o FleetOptions) (*Fleet, error) {
 		o.Front.Log = slog.New(slog.DiscardHandler)
 	}
 	f := &Fleet{bytes: o.Bytes, changed: make(chan struct{})}
-	f.front = &Server{o: o.Front, m: newMetrics(), started: time.Now()}
+	f.front = &Server{o: o.Front, m: newMetrics(o.Front.Meter), started: time.Now()}
 	f.front.gateway = gateway{&f.front.o, f.front.m}
 	seen := map[string]bool{}
 	for _, m := range o.Members {

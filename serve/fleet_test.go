@@ -16,6 +16,7 @@ import (
 	"terrace/engine"
 	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/serve/meter/prom"
 	"terrace/tokenizer"
 	"terrace/weights"
 	"terrace/weights/vocab"
@@ -44,6 +45,7 @@ func newFleetBench(t *testing.T, bytes int64, o FleetOptions) *fleetBench {
 		o.Members = append(o.Members, m)
 	}
 	o.Bytes = bytes
+	o.Front.Meter = prom.New
 	f, err := NewFleet(o)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +97,7 @@ func (b *fleetBench) open(name string, keys []string) (*Server, func(), error) {
 		return nil, nil, errors.New("it is damaged")
 	}
 	e, tok, end := fleetModel(b.t)
-	s, err := New(Options{Engine: e, Tokenizer: tok, Names: []string{name}, Patterns: []string{"gpt-*"}, Keys: keys})
+	s, err := New(Options{Engine: e, Tokenizer: tok, Names: []string{name}, Patterns: []string{"gpt-*"}, Keys: keys, Meter: prom.New})
 	if b.slow {
 		(&bench{t: b.t, Server: s}).slowly(time.Millisecond)
 	}

@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	dto "github.com/prometheus/client_model/go"
+
+	"terrace/serve/meter"
 )
 
 // modelOf is the member "model" of a JSON object, "" where there is none, or no object.
@@ -93,34 +90,12 @@ func (f *Fleet) running(w http.ResponseWriter, _ *http.Request) error {
 func (f *Fleet) metrics(w http.ResponseWriter, r *http.Request) error {
 	members, done := f.loaded()
 	defer done()
-	all := prometheus.Gatherers{f.front.m.registry}
+	var all []meter.Member
 	for _, m := range members {
-		all = append(all, labelled{m.server.m.registry, m.Names[0]})
+		all = append(all, meter.Member{Model: m.Names[0], Meter: m.server.m.meter})
 	}
-	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	f.front.m.meter.Handler(all...).ServeHTTP(w, r)
 	return nil
-}
-
-// labelled gives a registry's metrics the name of their model, but those of the process.
-type labelled struct {
-	of    *prometheus.Registry
-	model string
-}
-
-// Gather implements prometheus.Gatherer.
-func (l labelled) Gather() ([]*dto.MetricFamily, error) {
-	families, err := l.of.Gather()
-	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
-		return strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_")
-	})
-	name := "model"
-	for _, f := range families {
-		for _, m := range f.Metric {
-			m.Label = append(m.Label, &dto.LabelPair{Name: &name, Value: &l.model})
-			slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
-		}
-	}
-	return families, err
 }
 
 // noModel says that nothing of a name is served.

@@ -5,24 +5,19 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	dto "github.com/prometheus/client_model/go"
-
 	"terrace/engine"
+	"terrace/serve/meter"
 )
 
 // metrics are a server's: names and meanings are vLLM's with our prefix, where it has them.
 type metrics struct {
-	registry *prometheus.Registry
+	meter meter.Meter
 
-	requests         *prometheus.CounterVec
-	hits, policies   *prometheus.CounterVec
-	held, usage      *prometheus.GaugeVec
-	succeeded        *prometheus.CounterVec
-	running, waiting prometheus.Gauge
-	placement        *placementMetrics // nil = there is no --placement
+	requests, succeeded meter.Metric // by route and code, by reason
+	hits, held, usage   meter.Metric // by tier
+	policies            meter.Metric // by policy
+	running, waiting    meter.Metric
+	placement           *placementMetrics // nil = there is no --placement
 
 	countedTokens
 	durations
@@ -30,13 +25,13 @@ type metrics struct {
 
 // countedTokens are sums over all requests.
 type countedTokens struct {
-	promptTokens, cachedTokens, generated   prometheus.Counter
-	preemptions, queries, drafted, accepted prometheus.Counter
+	promptTokens, cachedTokens, generated   meter.Metric
+	preemptions, queries, drafted, accepted meter.Metric
 }
 
 // durations are distributions of times and lengths.
 type durations struct {
-	ttft, itl, queue, step, duration, prompt, answer prometheus.Histogram
+	ttft, itl, queue, step, duration, prompt, answer meter.Series
 }
 
 var (
@@ -44,35 +39,32 @@ var (
 	tokensBuckets  = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}
 )
 
-func newMetrics() *metrics {
-	m := &metrics{registry: prometheus.NewRegistry()}
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		m.registry.MustRegister(c)
-		return c
+// newMetrics counts by a meter, nil = in sums alone.
+func newMetrics(by func() meter.Meter) *metrics {
+	m := &metrics{meter: meter.Sums{}}
+	if by != nil {
+		m.meter = by()
 	}
-	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-		m.registry.MustRegister(g)
-		return g
+	counter := func(name, help string, labels ...string) meter.Metric {
+		return m.meter.New(meter.Desc{Kind: meter.Counter, Name: name, Help: help, Labels: labels})
 	}
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-		m.registry.MustRegister(h)
-		return h
+	gauge := func(name, help string, labels ...string) meter.Metric {
+		return m.meter.New(meter.Desc{Kind: meter.Gauge, Name: name, Help: help, Labels: labels})
 	}
-	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_requests_total", Help: "Requests by route and status, 499 where the client left first."}, []string{"route", "code"})
-	m.succeeded = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_request_success_total", Help: "Choices that ended, by reason."}, []string{"finished_reason"})
-	m.registry.MustRegister(m.requests, m.succeeded, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	histogram := func(name, help string, buckets []float64) meter.Series {
+		return m.meter.New(meter.Desc{Kind: meter.Histogram, Name: name, Help: help, Buckets: buckets}).With()
+	}
+	m.meter.Process()
+	m.requests = counter("terrace_requests_total", "Requests by route and status, 499 where the client left first.", "route", "code")
+	m.succeeded = counter("terrace_request_success_total", "Choices that ended, by reason.", "finished_reason")
 	m.promptTokens = counter("terrace_prompt_tokens_total", "Prompt tokens of requests, cached ones too.")
 	m.cachedTokens = counter("terrace_prompt_tokens_cached_total", "Prompt tokens that were not computed.")
 	m.generated = counter("terrace_generation_tokens_total", "Tokens generated, end tokens too.")
 	m.queries = counter("terrace_prefix_cache_queries_total", "Prompt tokens that a store was asked for.")
-	m.hits = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_prefix_cache_hits_total", Help: "Prompt tokens that came from a store, by its slowest tier."}, []string{"tier"})
-	m.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "terrace_kv_bytes", Help: "KV in use by tier."}, []string{"tier"})
-	m.usage = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "terrace_kv_cache_usage_perc", Help: "KV in use by tier, as a share of its capacity (1 = full); tiers without a limit have none."}, []string{"tier"})
-	m.policies = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "terrace_policy_seconds_total", Help: "Time that policies took to decide what is kept and read, by policy."}, []string{"policy"})
-	m.registry.MustRegister(m.hits, m.held, m.usage, m.policies)
+	m.hits = counter("terrace_prefix_cache_hits_total", "Prompt tokens that came from a store, by its slowest tier.", "tier")
+	m.held = gauge("terrace_kv_bytes", "KV in use by tier.", "tier")
+	m.usage = gauge("terrace_kv_cache_usage_perc", "KV in use by tier, as a share of its capacity (1 = full); tiers without a limit have none.", "tier")
+	m.policies = counter("terrace_policy_seconds_total", "Time that policies took to decide what is kept and read, by policy.", "policy")
 	m.preemptions = counter("terrace_num_preemptions_total", "Texts that left their memory to others for a while.")
 	m.drafted = counter("terrace_spec_decode_num_draft_tokens_total", "Guesses that were read with a token (--speculate).")
 	m.accepted = counter("terrace_spec_decode_num_accepted_tokens_total", "Guesses that the model chose.")
@@ -91,9 +83,9 @@ func newMetrics() *metrics {
 // places is a tier's KV, as the loop has last seen it.
 func (m *metrics) places(list []engine.Place) {
 	for _, p := range list {
-		m.held.WithLabelValues(p.Name).Set(float64(p.HeldBytes))
+		m.held.With(p.Name).Set(float64(p.HeldBytes))
 		if p.CapacityBytes > 0 {
-			m.usage.WithLabelValues(p.Name).Set(float64(p.HeldBytes) / float64(p.CapacityBytes))
+			m.usage.With(p.Name).Set(float64(p.HeldBytes) / float64(p.CapacityBytes))
 		}
 	}
 }
@@ -102,39 +94,37 @@ func (m *metrics) places(list []engine.Place) {
 func (m *metrics) decided(now, seen map[string]time.Duration) {
 	for name, d := range now {
 		if more := d - seen[name]; more > 0 {
-			m.policies.WithLabelValues(name).Add(more.Seconds())
+			m.policies.With(name).Add(more.Seconds())
 			seen[name] = d
 		}
 	}
 }
 
 func (m *metrics) setRequests(running, waiting int) {
-	m.running.Set(float64(running))
-	m.waiting.Set(float64(waiting))
+	m.running.With().Set(float64(running))
+	m.waiting.With().Set(float64(waiting))
 }
 
 // prompted counts a prompt that was read.
 func (m *metrics) prompted(tokens int, reused engine.Reused) {
-	m.promptTokens.Add(float64(tokens))
-	m.cachedTokens.Add(float64(reused.Tokens))
-	m.queries.Add(float64(tokens))
+	m.promptTokens.With().Add(float64(tokens))
+	m.cachedTokens.With().Add(float64(reused.Tokens))
+	m.queries.With().Add(float64(tokens))
 	if reused.Tier != "" {
-		m.hits.WithLabelValues(reused.Tier).Add(float64(reused.Tokens))
+		m.hits.With(reused.Tier).Add(float64(reused.Tokens))
 	}
 }
 
 // guessed counts what guessing has brought since before.
 func (m *metrics) guessed(now engine.Speculation, before *engine.Speculation) {
-	m.drafted.Add(float64(now.Drafted - before.Drafted))
-	m.accepted.Add(float64(now.Accepted - before.Accepted))
+	m.drafted.With().Add(float64(now.Drafted - before.Drafted))
+	m.accepted.With().Add(float64(now.Accepted - before.Accepted))
 	*before = now
 }
 
-func (m *metrics) finished(f Finish) { m.succeeded.WithLabelValues(string(f)).Inc() }
+func (m *metrics) finished(f Finish) { m.succeeded.With(string(f)).Add(1) }
 
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
-}
+func (m *metrics) handler() http.Handler { return m.meter.Handler() }
 
 // alias adds a second set of names for dashboards of another server.
 func (m *metrics) alias(of string) error {
@@ -145,39 +135,11 @@ func (m *metrics) alias(of string) error {
 	default:
 		return fmt.Errorf("serve: metrics alias %q, want llamacpp", of)
 	}
-	for name, of := range map[string]prometheus.Collector{
+	for name, of := range map[string]meter.Metric{
 		"llamacpp:requests_processing": m.running, "llamacpp:requests_deferred": m.waiting,
 		"llamacpp:prompt_tokens_total": m.promptTokens, "llamacpp:tokens_predicted_total": m.generated,
 	} {
-		m.registry.MustRegister(&renamed{name: name, of: of})
+		m.meter.Alias(name, "The same as Terrace's own, under llama.cpp's name.", of)
 	}
 	return nil
-}
-
-// renamed is a metric without labels under another name.
-type renamed struct {
-	name string
-	of   prometheus.Collector
-}
-
-func (r *renamed) desc() *prometheus.Desc {
-	return prometheus.NewDesc(r.name, "The same as Terrace's own, under llama.cpp's name.", nil, nil)
-}
-
-// Describe implements prometheus.Collector.
-func (r *renamed) Describe(ch chan<- *prometheus.Desc) { ch <- r.desc() }
-
-// Collect implements prometheus.Collector.
-func (r *renamed) Collect(ch chan<- prometheus.Metric) {
-	in := make(chan prometheus.Metric, 1)
-	r.of.Collect(in)
-	var now dto.Metric
-	if (<-in).Write(&now) != nil {
-		return
-	}
-	if now.Counter != nil {
-		ch <- prometheus.MustNewConstMetric(r.desc(), prometheus.CounterValue, now.Counter.GetValue())
-	} else {
-		ch <- prometheus.MustNewConstMetric(r.desc(), prometheus.GaugeValue, now.Gauge.GetValue())
-	}
 }

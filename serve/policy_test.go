@@ -7,6 +7,7 @@ import (
 
 	"terrace/engine"
 	"terrace/policy"
+	"terrace/serve/meter/prom"
 )
 
 func mustPolicy(t testing.TB, text string) *policy.Spec {
@@ -29,7 +30,7 @@ func TestPolicyTime(t *testing.T) {
 	}
 	b.Close() // the loop counts when it is done
 	spent := map[string]float64{}
-	families, err := b.m.registry.Gather()
+	families, err := b.m.meter.(prom.Meter).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"terrace/engine/tier"
 	"terrace/internal/kernels/quant"
 	"terrace/model"
+	"terrace/serve/meter/prom"
 	"terrace/tokenizer"
 	"terrace/weights"
 	"terrace/weights/convert"
@@ -119,6 +120,7 @@ func newBenchOf(t testing.TB, dress func(v *tokenizer.Vocab), each func() engine
 	o.Engine, o.Tokenizer = open()
 	prepare(o.Engine)
 	o.Names = []string{"small", "other"}
+	o.Meter = prom.New
 	if b.Server, err = New(o); err != nil {
 		t.Fatal(err)
 	}

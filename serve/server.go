@@ -18,6 +18,7 @@ import (
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/serve/answer"
+	"terrace/serve/meter"
 	"terrace/tokenizer"
 )
 
@@ -46,6 +47,7 @@ type Options struct {
 	SpecialInContent bool                  // control tokens written in messages are what they name, not text
 	Alias            string                // second set of metric names: llamacpp, or "" for none
 	Log              *slog.Logger          // nil = none
+	Meter            func() meter.Meter    // what /metrics shows, prom.New of serve/meter/prom; nil = there is nothing to see
 
 	Traces func(id string) (io.WriteCloser, error) // where a request's timeline goes once it has ended; nil = there are none
 }
@@ -108,12 +110,12 @@ func New(o Options) (*Server, error) {
 	} else if want := min(usefulTokens, o.Engine.Options().Context); n < want {
 		return nil, fmt.Errorf("serve: the memory given holds %d tokens of a text's KV, want %d at least for a prompt and its answer; a larger host=SIZE would do, or a tier below (ssd=DIR,SIZE), or KV in fewer bits: %w", n, want, kvmanager.ErrBudget)
 	}
-	s := &Server{o: o, form: answer.FormOf(o.Tokenizer.Template()), m: newMetrics(), started: time.Now(), promptWriter: newPromptWriter(&o)}
+	s := &Server{o: o, form: answer.FormOf(o.Tokenizer.Template()), m: newMetrics(o.Meter), started: time.Now(), promptWriter: newPromptWriter(&o)}
 	s.constraints.marked.shown = o.Tokenizer.ControlTokens(s.form.Keeps)
 	s.m.weights(o.Engine)
 	s.loop = newLoop(&s.o, s.m)
 	if k, ok := o.Engine.PrefixCache().(*shelf.Keeper); ok {
-		s.loop.keeper, s.m.placement = k, newPlacementMetrics(s.m.registry, k.Figures())
+		s.loop.keeper, s.m.placement = k, newPlacementMetrics(s.m.meter, k.Figures())
 	}
 	if err := s.m.alias(o.Alias); err != nil {
 		return nil, err

@@ -8,9 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-
 	"terrace/engine"
 )
 
@@ -102,7 +99,7 @@ func (w *watch) join(n int) {
 func (l *loop) picture() picture {
 	u := l.e.TierUse()
 	p := picture{taken: time.Now(), HitRate: u.HitRate, TokensRead: u.TokensRead, TokensFetched: u.TokensFetched, StallMS: ms(u.Stall),
-		Tokens: valueOf(l.m.promptTokens) + valueOf(l.m.generated), Moved: []moved{}, Tiers: places(l.e.Places())}
+		Tokens: l.m.promptTokens.Value() + l.m.generated.Value(), Moved: []moved{}, Tiers: places(l.e.Places())}
 	for _, between := range slices.Sorted(maps.Keys(u.MovedBytes)) {
 		from, to, _ := strings.Cut(between, ">")
 		p.Moved = append(p.Moved, moved{from, to, u.MovedBytes[between]})
@@ -119,15 +116,6 @@ func places(list []engine.Place) []place {
 		out[i] = place{t.Name, t.HeldBytes, t.PeakBytes, t.CapacityBytes}
 	}
 	return out
-}
-
-// valueOf is what a counter has counted.
-func valueOf(c prometheus.Counter) float64 {
-	var now dto.Metric
-	if c.Write(&now) != nil {
-		return 0
-	}
-	return now.GetCounter().GetValue()
 }
 
 // tiers answers GET /v1/terrace/tiers: server-sent events, four a second while something happens, one a second else.

@@ -89,7 +89,7 @@ func TestTightTier(t *testing.T) {
 			wg.Wait()
 			until(t, "nothing runs or waits", b.stand(0, 0))
 			t.Logf("%d of %d fit alone; %g were swapped out; %d bytes of host, %d tiers, %v, window of %d, chunks of %d, batch of %d",
-				answered, texts, valueOf(b.m.preemptions), eo.Tiers[0].CapacityBytes, len(eo.Tiers), eo.KType, eo.KVWindow, eo.ChunkTokens, b.o.Batch)
+				answered, texts, b.m.preemptions.Value(), eo.Tiers[0].CapacityBytes, len(eo.Tiers), eo.KType, eo.KVWindow, eo.ChunkTokens, b.o.Batch)
 		})
 	}
 }

@@ -1,9 +1,8 @@
 package serve
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"terrace/engine"
+	"terrace/serve/meter"
 )
 
 // weights registers the accounts of an engine whose weights are not all in memory; they are asked for when metrics are.
@@ -21,7 +20,7 @@ func (m *metrics) weights(e *engine.Engine) {
 		{"terrace_weights_bytes", "Weights in memory.", func(u *engine.WeightsUse) int64 { return u.ResidentBytes }},
 		{"terrace_weights_budget_bytes", "Weights that may be in memory.", func(u *engine.WeightsUse) int64 { return u.BudgetBytes }},
 	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, of(g.pick)))
+		m.meter.New(meter.Desc{Kind: meter.Gauge, Name: g.name, Help: g.help, Func: of(g.pick)})
 	}
 	for _, c := range []struct {
 		name, help string
@@ -33,6 +32,6 @@ func (m *metrics) weights(e *engine.Engine) {
 		{"terrace_experts_predicted_total", "Used experts that a prediction had asked for.", func(u *engine.WeightsUse) int64 { return u.Predicted }},
 		{"terrace_experts_wasted_total", "Experts that predictions asked for and the step after did not use.", func(u *engine.WeightsUse) int64 { return u.Wasted }},
 	} {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, of(c.pick)))
+		m.meter.New(meter.Desc{Kind: meter.Counter, Name: c.name, Help: c.help, Func: of(c.pick)})
 	}
 }

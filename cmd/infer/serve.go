@@ -21,6 +21,7 @@ import (
 	"terrace/internal/memlimit"
 	"terrace/internal/replace"
 	"terrace/serve"
+	"terrace/serve/meter/prom"
 )
 
 func init() { register(newServe) }
@@ -221,6 +222,7 @@ func (c *serveCommand) run() error {
 
 // admission is who is served: keys, hosts and origins, with the log of it.
 func (c *serveCommand) admission(host string) (o serve.Options, err error) {
+	o.Meter = prom.New
 	if o.Log, err = c.logger(); err != nil {
 		return o, err
 	}

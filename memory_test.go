@@ -10,6 +10,7 @@ import (
 
 	"terrace/engine"
 	"terrace/internal/kernels/quant"
+	"terrace/serve/meter/prom"
 	"terrace/weights/convert"
 	"terrace/weights/stream"
 )
@@ -84,7 +85,7 @@ func TestOptionsWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer := func(o Options) (string, *Model) {
-		o.Context, o.Batch, o.Threads = 256, 2, 2
+		o.Context, o.Batch, o.Threads, o.Meter = 256, 2, 2, prom.New
 		model, err := Open(t.Context(), f.Path(), o)
 		if err != nil {
 			t.Fatal(err)

@@ -60,12 +60,14 @@ type Hub struct {
 
 // DefaultHome is the cache folder where Options.Home is empty: terrace in the user's cache folder ($XDG_CACHE_HOME or ~/.cache on
 // Linux), of temporary files where the user has none.
-func DefaultHome() string {
+func DefaultHome() string { return filepath.Join(cacheDir(), "terrace") }
+
+func cacheDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		dir = os.TempDir()
+		return os.TempDir()
 	}
-	return filepath.Join(dir, "terrace")
+	return dir
 }
 
 // New checks the options; it touches neither the disk's contents nor the network.
@@ -78,7 +80,7 @@ func New(o Options) (*Hub, error) {
 		return nil, fmt.Errorf("hub: cache folder %q: %w", o.Home, err)
 	}
 	if o.HFHome == "" {
-		o.HFHome = filepath.Join(xdg.CacheHome, "huggingface")
+		o.HFHome = filepath.Join(cacheDir(), "huggingface")
 	}
 	if o.HFCache == "" {
 		o.HFCache = filepath.Join(o.HFHome, "hub")

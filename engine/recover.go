@@ -20,7 +20,7 @@ func (s *Session) recoverable(err error) bool {
 // tryAgain reads the session's text again after a pass that failed, where that may help, and repeats the pass.
 func (s *Session) tryAgain(err error, pass func() error) error {
 	if retrieval.Refused(err) {
-		s.e.retrieval.NoteRefused()
+		s.e.retrieval.Accounts().NoteRefused()
 	}
 	for replays := 0; replays < maxReplays && s.recoverable(err); replays++ {
 		s.past.HostScores = s.past.HostScores || retrieval.Refused(err)

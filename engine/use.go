@@ -48,8 +48,8 @@ func (e *Engine) TierUse() TierUse {
 	u.MovedBytes[string(tier.Host)+">"+name], u.MovedBytes[name+">"+string(tier.Host)] = st.WrittenBytes, st.ReadBytes
 	u.Reads, u.Paced, u.Notice = st.Reads, st.Paced, st.Notice
 	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
-	u.Scored, u.Balance, u.Replays = e.retrieval.Scores(), e.retrieval.Balance(), e.replays
-	u.Scored.Again, u.Pools, u.Reuse = st.Retries, e.retrieval.Pools(), e.retrieval.Reuse()
+	u.Scored, u.Balance, u.Replays = e.retrieval.Accounts().Scores(), e.retrieval.Accounts().Balance(), e.replays
+	u.Scored.Again, u.Pools, u.Reuse = st.Retries, e.retrieval.Accounts().Pools(), e.retrieval.Accounts().Reuse()
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
 	u.Rate()
 	return u
@@ -84,8 +84,8 @@ func (e *Engine) useDrives(u *TierUse) {
 	}
 }
 
-// PolicyTime is how long policies have taken to decide, by their names (retrieval.Shared.PolicyTime).
-func (e *Engine) PolicyTime() map[string]time.Duration { return e.retrieval.PolicyTime() }
+// PolicyTime is how long policies have taken to decide, by their names (retrieval.Accounts.PolicyTime).
+func (e *Engine) PolicyTime() map[string]time.Duration { return e.retrieval.Accounts().PolicyTime() }
 
 // KVRoom is how many tokens of full KV have room in host memory, in all and now; 0 in all where there is no limit, or where it
 // is not one of tokens: with a tier below, or where layers with a sliding window keep fewer.

@@ -41,22 +41,22 @@ func (s *selector) beside(n int) int64 {
 // beside is the bytes that a pass, or the prompt that it is part of with its first steps, charges beside pages: the index, the
 // token cache's staging, tables, and what a step fetches and lays out. Slots are not in it: they give way. Nor is what a step
 // takes in place of the layer that a prompt reads whole.
-func (c *cached) beside(x *kvmanager.Growth) (n int64) {
-	blocks, err := c.t.seq.Blocks()
+func (b *cacheBudget) beside(x *kvmanager.Growth) (n int64) {
+	blocks, err := b.c.t.seq.Blocks()
 	if err != nil {
 		return 0 // openCache says so
 	}
-	tokens, have := c.t.tokensAfter(x), int64(0)
-	if c.drive == nil { // else the host's part follows the room there is
-		n = c.t.sel.beside(tokens)
+	tokens, have := b.c.t.tokensAfter(x), int64(0)
+	if b.c.drive == nil { // else the host's part follows the room there is
+		n = b.c.t.sel.beside(tokens)
 	}
-	if c.cache != nil {
-		have = c.cache.FixedBytes()
+	if b.c.cache != nil {
+		have = b.c.cache.FixedBytes()
 	}
-	read, run, whole := c.most(tokens)
-	fixed, scratch := tokencache.MostBytes(blocks, c.cacheOptions(tokens), tokens, read, run)
+	read, run, whole := b.most(tokens)
+	fixed, scratch := tokencache.MostBytes(blocks, b.cacheOptions(tokens), tokens, read, run)
 	if !whole && x.Tokens > 0 {
-		scratch = max(scratch-c.t.f.mostBytes(tokens), 0)
+		scratch = max(scratch-b.c.t.f.mostBytes(tokens), 0)
 	}
 	return n + max(fixed+scratch-have, 0)
 }
@@ -72,21 +72,21 @@ func (r *Rows) waiting() int64 {
 
 // most is how many tokens of a KV head a step reads from the cache at most, in runs of how many, and whether it reads a layer
 // whole beside that.
-func (c *cached) most(tokens int) (read, run int, whole bool) {
-	l := c.t.sel.probe(c.firstSelecting())
-	l.N, l.Prompt, l.KVBytes = tokens, tokens, c.t.f.kvBytesPerToken()
-	reader, ok := c.t.set.Selector.(policy.Reader)
+func (b *cacheBudget) most(tokens int) (read, run int, whole bool) {
+	l := b.c.t.sel.probe(b.firstSelecting())
+	l.N, l.Prompt, l.KVBytes = tokens, tokens, b.c.t.f.kvBytesPerToken()
+	reader, ok := b.c.t.set.Selector.(policy.Reader)
 	if !ok {
 		return tokens, tokens, true
 	}
 	run = 1
-	for layer := range c.layers {
-		if !c.t.f.o.Shape.Layers.Keeps(layer) {
+	for layer := range b.c.layers {
+		if !b.c.t.f.o.Shape.Layers.Keeps(layer) {
 			continue
 		}
 		l.Index = layer
 		n, step := reader.Most(l)
-		if !c.layers[layer].selects || n >= tokens {
+		if !b.c.layers[layer].selects || n >= tokens {
 			whole = true
 			continue
 		}
@@ -96,10 +96,10 @@ func (c *cached) most(tokens int) (read, run int, whole bool) {
 }
 
 // cacheOptions are those of a cache of n tokens.
-func (c *cached) cacheOptions(n int) tokencache.Options {
-	needs := &c.t.obs.needs
-	o := tokencache.Options{Pages: !needs.TokenGranularity, ByHead: !needs.SharedAcrossHeads, StagingBytes: c.budget.staging}
-	for layer, l := range c.layers {
+func (b *cacheBudget) cacheOptions(n int) tokencache.Options {
+	needs := &b.c.t.obs.needs
+	o := tokencache.Options{Pages: !needs.TokenGranularity, ByHead: !needs.SharedAcrossHeads, StagingBytes: b.staging}
+	for layer, l := range b.c.layers {
 		if l.selects {
 			o.Layers = append(o.Layers, layer)
 		}

@@ -44,7 +44,7 @@ func TestPlansHoldWhatComes(t *testing.T) {
 				for range 10 {
 					var most int64
 					if ca != nil {
-						most = x.sel.charged + ca.cache.FixedBytes() + ca.beside(&kvmanager.Growth{Seq: x.seq, Rows: 1})
+						most = x.sel.charged + ca.cache.FixedBytes() + ca.budget.beside(&kvmanager.Growth{Seq: x.seq, Rows: 1})
 					}
 					if err := s.step(x); err != nil {
 						t.Fatal(err)
@@ -105,7 +105,7 @@ func TestCachesShareTheBudget(t *testing.T) {
 			}
 			c := texts[0].res.(*cached)
 			limits = append(limits, c.budget.limit)
-			if c.budget.sharers != i+1 || c.budget.limit != c.capacity(int(texts[0].Read())) && c.budget.limit > c.hotCapacity(int(texts[0].Read())) {
+			if c.budget.sharers != i+1 || c.budget.limit != c.budget.capacity(int(texts[0].Read())) && c.budget.limit > c.budget.hotCapacity(int(texts[0].Read())) {
 				t.Errorf("%d texts: the first's cache of %d slots is one of %d", i+1, c.budget.limit, c.budget.sharers)
 			}
 		}
@@ -164,10 +164,10 @@ func TestCapacityIsWhatIsLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 				c, n := x.res.(*cached), int(x.Read())
-				if got, want := c.capacity(n), c.slowCapacity(n); got != want {
+				if got, want := c.budget.capacity(n), c.slowCapacity(n); got != want {
 					t.Errorf("%d slots a shard, want %d", got, want)
 				}
-				if got, want := c.hotCapacity(n), min(n, c.slowCapacity(n)); got != want {
+				if got, want := c.budget.hotCapacity(n), min(n, c.slowCapacity(n)); got != want {
 					t.Errorf("%d tokens may be hot, want %d", got, want)
 				}
 			}

@@ -20,7 +20,7 @@ type cached struct {
 	drive  *driveScoring // the drive scores what is cold; nil = the host scores all
 	budget cacheBudget
 
-	weighed *WeighUse // nil = nothing was to be decided
+	weighing weighing
 
 	scratch []tokencache.Scratch
 	tiles   int // of what finish has picked together, to be laid out
@@ -55,6 +55,7 @@ func newCached(t *Sequence, hostScores bool) *cached {
 		c.layers[layer].selects = t.Acts(layer)
 		c.fresh = append(c.fresh, -1)
 	}
+	c.budget.c, c.weighing.c = c, c
 	c.drive = newDriveScoring(c, hostScores)
 	return c
 }
@@ -68,8 +69,8 @@ func (c *cached) growth(x kvmanager.Growth) kvmanager.Growth {
 	for layer, l := range c.layers {
 		x.Cached[layer] = l.selects && !(decode && l.whole)
 	}
-	if x.Beside = c.beside(&x); x.Tokens == 0 {
-		x.Beside += c.late(int(c.t.read))
+	if x.Beside = c.budget.beside(&x); x.Tokens == 0 {
+		x.Beside += c.budget.late(int(c.t.read))
 	}
 	return x
 }
@@ -86,7 +87,7 @@ func (c *cached) step() {
 		return
 	}
 	if c.budget.sharers != c.t.f.caches {
-		c.share(int(c.t.read))
+		c.budget.share(int(c.t.read))
 	}
 	c.cache.Step()
 	for i := range c.layers {
@@ -245,7 +246,7 @@ func (c *cached) attended(layer int) error {
 
 // prompted builds the layer's index and takes its newest tokens into the cache.
 func (c *cached) prompted(layer, rows int) error {
-	c.weigh(c.t.seq.Tokens(layer, 0))
+	c.weighing.decide(c.t.seq.Tokens(layer, 0))
 	if !c.drive.serves(layer) {
 		if err := c.t.sel.prompted(layer, rows); err != nil {
 			return err
@@ -261,16 +262,16 @@ func (c *cached) prompted(layer, rows int) error {
 		}
 	}
 	if c.drive.serves(layer) {
-		c.drive.prompted(layer, n, c.t.set.Placer.HotTokens(n, c.hotCapacity(n)))
+		c.drive.prompted(layer, n, c.t.set.Placer.HotTokens(n, c.budget.hotCapacity(n)))
 		if err := c.charge(); err != nil {
 			return err
 		}
 	}
 	if c.t.set.Pruner != nil { // the layers to come have fewer tokens, and what they lack is for the others
-		c.share(int(c.t.read) + rows)
+		c.budget.share(int(c.t.read) + rows)
 	}
 	c.t.f.o.KV.Release() // what left memory makes room for the cache
-	return c.cache.Absorb(layer, int32(n-min(n, c.fill(n))))
+	return c.cache.Absorb(layer, int32(n-min(n, c.budget.fill(n))))
 }
 
 // stepped ends a decode step: the policy says what is hot from now on.
@@ -279,22 +280,22 @@ func (c *cached) stepped(n int) error {
 		return nil
 	}
 	if pl := c.t.set.Placer; pl != nil {
-		pl.EndStep(n, c.hotCapacity(n), c.hitRate(), &c.moves)
+		pl.EndStep(n, c.budget.hotCapacity(n), c.budget.hitRate(), &c.moves)
 		if c.drive != nil {
-			c.drive.stepped(n, c.hotCapacity(n), &c.moves)
+			c.drive.stepped(n, c.budget.hotCapacity(n), &c.moves)
 			c.rebalance(n)
-		} else if c.weighed != nil {
-			c.noteAlone(n)
+		} else if c.weighing.use != nil {
+			c.weighing.noteAlone(n)
 		}
 		if pl.Decides() {
-			c.t.f.pools.add(n, &c.moves, c.t.f.kvBytesPerToken())
+			c.t.f.accounts.pools.add(n, &c.moves, c.t.f.kvBytesPerToken())
 			for _, pos := range c.moves.Demote {
 				c.cache.Forget(pos) // what was promoted is kept when it is read next
 			}
 		}
 	}
-	if n%limitStep == 0 && c.buffer(n) >= 0 { // a share of a text that has grown
-		c.share(n)
+	if n%limitStep == 0 && c.budget.buffer(n) >= 0 { // a share of a text that has grown
+		c.budget.share(n)
 	}
 	return c.charge()
 }

@@ -128,7 +128,7 @@ func (c *cached) checkRests(t testing.TB, name string) {
 	t.Helper()
 	for layer := range c.layers {
 		// What the first layer reads may be chosen and asked for behind the last one: nothing else is.
-		if l := &c.layers[layer]; l.prepared && layer != c.firstSelecting() {
+		if l := &c.layers[layer]; l.prepared && layer != c.budget.firstSelecting() {
 			t.Errorf("%s, layer %d is prepared between passes", name, layer)
 		}
 		if c.drive.asking(layer) && !c.layers[layer].prepared {

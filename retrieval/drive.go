@@ -80,11 +80,12 @@ func newDriveScoring(c *cached, hostScores bool) *driveScoring {
 	if t.set.Pruner != nil && t.set.Placer.WholeTokens() {
 		return nil // a token is hot in all layers or in none, and not all layers have it
 	}
-	probe := t.sel.probe(c.firstSelecting())
+	probe := t.sel.probe(c.budget.firstSelecting())
 	if !rank.Question(probe, &policy.TokenQuery{}) {
 		return nil
 	}
-	h := &driveScoring{c: c, drive: t.f.drive, rank: rank, layers: make([]driveLayer, len(t.f.o.Shape.Layers)), use: &t.f.use}
+	h := &driveScoring{c: c, drive: t.f.drive, rank: rank, layers: make([]driveLayer, len(t.f.o.Shape.Layers)), use: &t.f.accounts.scores}
+	h.moving.h = h
 	if t.set.Pruner == nil {
 		h.hot = &hotTokens{}
 	}
@@ -103,7 +104,7 @@ func (h *driveScoring) tokenBytes() int {
 	if h == nil {
 		return 0
 	}
-	kv := h.c.t.f.o.Shape.kv(h.c.firstSelecting()) // a drive takes layers of one shape
+	kv := h.c.t.f.o.Shape.kv(h.c.budget.firstSelecting()) // a drive takes layers of one shape
 	switch h.c.t.obs.needs.Sketch.Kind {
 	case policy.SketchProduct:
 		return kv.Heads * kv.KeyDim / 4
@@ -215,7 +216,7 @@ func (h *driveScoring) held() int {
 func (h *driveScoring) stepped(n, capacity int, m *policy.Moves) {
 	placer, t := h.c.t.set.Placer, h.c.t.f.blockTokens()
 	if placer.WholeTokens() {
-		h.migrate(n, m)
+		h.moving.migrate(n, m)
 		return
 	}
 	for layer := range h.each {
@@ -255,8 +256,8 @@ func (h *driveScoring) end() {
 		*hl.hot = hotTokens{}
 		hl.told, hl.stored = nil, 0
 	}
-	h.abandonMigration()
-	h.moving = migration{}
+	h.moving.abandon()
+	h.moving = migration{h: h}
 }
 
 // cut forgets the tokens from n on.
@@ -267,7 +268,7 @@ func (h *driveScoring) cut(n int) {
 	for i := range h.layers {
 		h.layers[i].abandon(h.c.t.f)
 	}
-	h.abandonMigration()
+	h.moving.abandon()
 	for layer := range h.each {
 		at := n
 		if h.hot == nil {

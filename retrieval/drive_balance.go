@@ -64,7 +64,7 @@ func (h *driveScoring) rates() (b policy.Balance, timed bool) {
 	}
 	id := drive.Identity()
 	b = driveBalance(f.o.Host, f.o.Threads, id, h.drive.Scores(), f.o.Record)
-	if rate := f.timed.rate(); rate > 0 && id.Paced() && b.FS > 0 {
+	if rate := f.accounts.timed.rate(); rate > 0 && id.Paced() && b.FS > 0 {
 		b.FS, timed = rate, true
 	}
 	return b, timed
@@ -80,12 +80,12 @@ func (h *driveScoring) setBalance() {
 
 // rebalance has the token cache follow the split of n tokens, chunk by chunk, and notes it for reports.
 func (c *cached) rebalance(n int) {
-	pl, capacity := c.t.set.Placer, c.hotCapacity(n)
+	pl, capacity := c.t.set.Placer, c.budget.hotCapacity(n)
 	b, timed := c.drive.rates()
 	pl.SetBalance(b)
-	u := &BalanceUse{Balanced: pl.Balanced(), Tokens: n, HotTokens: pl.HotTokens(n, capacity), Capacity: capacity, HostTokens: c.drive.held(), Timed: timed, Weighed: c.weighed}
-	if slots := c.slots(u.HotTokens); slots < c.budget.limit-limitStep || slots > c.budget.limit+limitStep {
-		c.setLimit(slots)
+	u := &BalanceUse{Balanced: pl.Balanced(), Tokens: n, HotTokens: pl.HotTokens(n, capacity), Capacity: capacity, HostTokens: c.drive.held(), Timed: timed, Weighed: c.weighing.use}
+	if slots := c.budget.slots(u.HotTokens); slots < c.budget.limit-limitStep || slots > c.budget.limit+limitStep {
+		c.budget.setLimit(slots)
 	}
-	c.t.f.balance = u
+	c.t.f.accounts.balance = u
 }

@@ -62,8 +62,15 @@ func Weigh(b policy.Balanced, layer, roundTrip float64) WeighUse {
 	return WeighUse{Alone: layer / b.FC, Together: max(hot/b.FC, roundTrip+(layer-hot)/b.FS), RoundTrip: roundTrip}
 }
 
-// weigh decides at the end of a prompt of n tokens whether the drive scores; the text does not depend on it.
-func (c *cached) weigh(n int) {
+// weighing decides who scores a text's cold tokens, and keeps why.
+type weighing struct {
+	c   *cached
+	use *WeighUse // nil = nothing was to be decided
+}
+
+// decide decides at the end of a prompt of n tokens whether the drive scores; the text does not depend on it.
+func (x *weighing) decide(n int) {
+	c := x.c
 	h, f := c.drive, c.t.f
 	if h == nil || c.cache != nil || !h.rank.Weighs() {
 		return
@@ -85,8 +92,8 @@ func (c *cached) weigh(n int) {
 		}
 	}
 	w := Weigh(c.t.set.Placer.Balanced(), float64(f.mostBytes(n)), trip.Seconds())
-	w.Room = c.holdsIndex(n)
-	c.weighed = &w
+	w.Room = c.budget.holdsIndex(n)
+	x.use = &w
 	if w.Host() {
 		c.t.set.Placer.SetBalance(policy.Balance{}) // as much is hot as fits
 		c.drive = nil
@@ -96,16 +103,16 @@ func (c *cached) weigh(n int) {
 // holdsIndex reports whether a text's share of host memory has room for the low-bit keys of n tokens beside a whole layer of the prompt
 // and what a step reads. With less than that hot, nearly all tokens that a step reads come from the drive (SmolLM2, 3,000 tokens,
 // alpha=0.1: hits 0.62 where it lacks a tenth, 0.88 where it fits).
-func (c *cached) holdsIndex(n int) bool {
-	f := c.t.f
+func (b *cacheBudget) holdsIndex(n int) bool {
+	f := b.c.t.f
 	if f.o.BudgetBytes == 0 {
 		return true
 	}
-	l := c.t.sel.probe(c.firstSelecting())
+	l := b.c.t.sel.probe(b.firstSelecting())
 	l.N, l.Prompt = n, n
-	read, _, _ := c.most(n)
+	read, _, _ := b.most(n)
 	layer := f.mostBytes(n)
-	need := c.t.sel.beside(n) + layer + int64(f.o.Shape.Layers.Keepers()+8)*int64(f.o.KV.BlockBytes()) + int64(read*f.kvBytesPerToken()) + f.o.BudgetBytes/32
+	need := b.c.t.sel.beside(n) + layer + int64(f.o.Shape.Layers.Keepers()+8)*int64(f.o.KV.BlockBytes()) + int64(read*f.kvBytesPerToken()) + f.o.BudgetBytes/32
 	share := (f.o.BudgetBytes - f.charged) / int64(f.caches+1)
 	if f.o.Sequences > f.caches+1 { // the first to come leave the others theirs
 		share = f.o.BudgetBytes / int64(f.o.Sequences)
@@ -114,7 +121,8 @@ func (c *cached) holdsIndex(n int) bool {
 }
 
 // noteAlone notes for reports that the host was chosen.
-func (c *cached) noteAlone(n int) {
-	capacity := c.hotCapacity(n)
-	c.t.f.balance = &BalanceUse{Balanced: c.t.set.Placer.Balanced(), Tokens: n, HotTokens: capacity, Capacity: capacity, HostTokens: n, Weighed: c.weighed}
+func (x *weighing) noteAlone(n int) {
+	c := x.c
+	capacity := c.budget.hotCapacity(n)
+	c.t.f.accounts.balance = &BalanceUse{Balanced: c.t.set.Placer.Balanced(), Tokens: n, HotTokens: capacity, Capacity: capacity, HostTokens: n, Weighed: x.use}
 }

@@ -13,6 +13,7 @@ import (
 // of promoted tokens are gathered from the drive in every layer, and the drive is told what it need not score any more, or
 // has to score again. The host takes over a token only once it has its keys, and gives one up only once the drive knows.
 type migration struct {
+	h      *driveScoring
 	want   map[int32]bool // by token, what the policy decided last: true = hot
 	next   int            // tokens from here on were never in untold
 	untold []int32        // tokens that the host has taken over and the drive does not know of
@@ -32,8 +33,7 @@ type migrationRound struct {
 
 // migrate notes a step's moves, takes in what has arrived, and begins the next round. A round that fails is forgotten: its
 // tokens stay where they are.
-func (h *driveScoring) migrate(n int, m *policy.Moves) {
-	x := &h.moving
+func (x *migration) migrate(n int, m *policy.Moves) {
 	if x.want == nil {
 		x.want = map[int32]bool{}
 	}
@@ -46,18 +46,19 @@ func (h *driveScoring) migrate(n int, m *policy.Moves) {
 	if x.run != nil {
 		select {
 		case <-x.run.done:
-			h.moved(x.run)
-			h.c.t.f.o.KV.Refund(x.run.bytes)
+			x.moved(x.run)
+			x.h.c.t.f.o.KV.Refund(x.run.bytes)
 			x.run = nil
 		default:
 			return
 		}
 	}
-	h.move(n)
+	x.move(n)
 }
 
 // moved takes the outcome of a round in.
-func (h *driveScoring) moved(x *migrationRound) {
+func (g *migration) moved(x *migrationRound) {
+	h := g.h
 	if x.err != nil {
 		return
 	}
@@ -67,7 +68,7 @@ func (h *driveScoring) moved(x *migrationRound) {
 	for _, i := range x.promote {
 		h.hot.hold(int(i))
 	}
-	h.moving.untold = append(h.moving.untold, x.promote...)
+	g.untold = append(g.untold, x.promote...)
 	for at, layer := range x.layers {
 		shape := h.c.t.f.o.Record
 		h.c.t.sel.layers[layer].index.PutRecords(x.promote, x.data[at], shape.PageOf(layer), shape.HeadBytes(layer))
@@ -76,10 +77,11 @@ func (h *driveScoring) moved(x *migrationRound) {
 }
 
 // move begins a round with what is to change.
-func (h *driveScoring) move(n int) {
+func (g *migration) move(n int) {
+	h := g.h
 	x, t := &migrationRound{done: make(chan struct{})}, h.c.t.f.blockTokens()
 	complete := n / t * t
-	for i, hot := range h.moving.want {
+	for i, hot := range g.want {
 		switch held := h.hot.Slot(int(i)) >= 0; {
 		case int(i) >= complete:
 			continue // its block is not on the drive yet
@@ -88,17 +90,17 @@ func (h *driveScoring) move(n int) {
 		case !hot && held:
 			x.demote = append(x.demote, i)
 		}
-		delete(h.moving.want, i)
+		delete(g.want, i)
 	}
-	for ; h.moving.next < complete; h.moving.next++ {
-		h.moving.untold = append(h.moving.untold, int32(h.moving.next))
+	for ; g.next < complete; g.next++ {
+		g.untold = append(g.untold, int32(g.next))
 	}
-	for _, i := range h.moving.untold {
+	for _, i := range g.untold {
 		if h.hot.Slot(int(i)) >= 0 && !slices.Contains(x.demote, i) {
 			x.fresh = append(x.fresh, i)
 		}
 	}
-	h.moving.untold = h.moving.untold[:0]
+	g.untold = g.untold[:0]
 	if len(x.promote)+len(x.demote)+len(x.fresh) == 0 {
 		return
 	}
@@ -120,32 +122,32 @@ func (h *driveScoring) move(n int) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel
-	h.moving.run = x
+	g.run = x
 	h.c.t.f.begin(func() {
 		defer close(x.done)
 		defer cancel()
-		x.err = h.carry(ctx, x, shape, home)
+		x.err = x.carry(ctx, h.drive, shape, home)
 	})
 }
 
 // carry does a round's messages.
-func (h *driveScoring) carry(ctx context.Context, x *migrationRound, shape offload.Shape, home uint64) error {
+func (x *migrationRound) carry(ctx context.Context, drive offload.Scorer, shape offload.Shape, home uint64) error {
 	for _, layer := range x.layers {
 		data := make([]byte, gatheredBytes(shape, layer, len(x.promote)))
 		if len(x.promote) > 0 {
-			if _, err := h.drive.Gather(ctx, home, layer, x.promote, data); err != nil {
+			if _, err := drive.Gather(ctx, home, layer, x.promote, data); err != nil {
 				return err
 			}
 		}
 		x.data = append(x.data, data)
 	}
 	if len(x.demote) > 0 {
-		if err := h.drive.Place(ctx, home, x.demote, false); err != nil {
+		if err := drive.Place(ctx, home, x.demote, false); err != nil {
 			return err
 		}
 	}
 	if len(x.fresh) > 0 {
-		return h.drive.Place(ctx, home, x.fresh, true)
+		return drive.Place(ctx, home, x.fresh, true)
 	}
 	return nil
 }
@@ -155,12 +157,12 @@ func gatheredBytes(s offload.Shape, layer, n int) int {
 	return (n + csdshim.GroupTokens - 1) / csdshim.GroupTokens * s.RecordBytes(layer)
 }
 
-// abandonMigration ends a round whose outcome nobody wants.
-func (h *driveScoring) abandonMigration() {
-	if x := h.moving.run; x != nil {
+// abandon ends a round whose outcome nobody wants.
+func (g *migration) abandon() {
+	if x := g.run; x != nil {
 		x.cancel()
-		h.c.t.f.await(x.done)
-		h.c.t.f.o.KV.Refund(x.bytes)
-		h.moving.run = nil
+		g.h.c.t.f.await(x.done)
+		g.h.c.t.f.o.KV.Refund(x.bytes)
+		g.run = nil
 	}
 }

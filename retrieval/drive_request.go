@@ -101,7 +101,7 @@ func (f *Shared) send(list []csdshim.Question, asked []*scoreRequest) {
 	if len(list) == 0 {
 		return
 	}
-	f.use.Questions += int64(len(list))
+	f.accounts.scores.Questions += int64(len(list))
 	if batches && len(list) > 1 {
 		ctx, cancel := context.WithCancel(context.Background())
 		wanted, sent := atomic.Int64{}, &driveMessage{}
@@ -114,14 +114,14 @@ func (f *Shared) send(list []csdshim.Question, asked []*scoreRequest) {
 				}
 			}
 		}
-		f.use.Messages++
+		f.accounts.scores.Messages++
 		f.begin(func() {
 			defer cancel()
 			many.ScoreMany(ctx, list)
 		})
 		return
 	}
-	f.use.Messages += int64(len(list))
+	f.accounts.scores.Messages += int64(len(list))
 	for i := range list {
 		ctx, cancel := context.WithCancel(context.Background())
 		asked[i].cancel, asked[i].sent = cancel, &driveMessage{}
@@ -237,7 +237,7 @@ func (h *driveScoring) await(a *scoreRequest) error {
 	h.use.ScanBytes += int64(a.timing.ScanBytes)
 	h.use.DriveTokens += a.cold
 	if f := h.c.t.f; a.err == nil {
-		f.timed.add(a.sent, a.timing, a.blocks/4*f.mostBytes(1))
+		f.accounts.timed.add(a.sent, a.timing, a.blocks/4*f.mostBytes(1))
 	}
 	return a.err
 }

@@ -44,12 +44,12 @@ func TestEveryTokenIsScoredOnce(t *testing.T) {
 			s, x := onDrive(t, name, 300, 320, nil)
 			defer s.close(t)
 			for range 12 {
-				before, n := s.shared.Scores(), int(x.Read())
+				before, n := s.shared.Accounts().Scores(), int(x.Read())
 				if err := s.step(x); err != nil {
 					t.Fatal(err)
 				}
 				s.check(t)
-				now := s.shared.Scores()
+				now := s.shared.Accounts().Scores()
 				host, drive := now.HostTokens-before.HostTokens, now.DriveTokens-before.DriveTokens
 				want := int64(3 * n)
 				if strings.Contains(name, "recent") {
@@ -62,7 +62,7 @@ func TestEveryTokenIsScoredOnce(t *testing.T) {
 					t.Fatal("the drive scored nothing")
 				}
 			}
-			if u := s.shared.Scores(); u.Questions != 3*12 || u.Messages != 3*12 || u.BlockBytes < 4*u.DriveTokens || u.ScanBytes == 0 || u.Refused != 0 {
+			if u := s.shared.Accounts().Scores(); u.Questions != 3*12 || u.Messages != 3*12 || u.BlockBytes < 4*u.DriveTokens || u.ScanBytes == 0 || u.Refused != 0 {
 				t.Errorf("%+v", u)
 			}
 		})
@@ -86,7 +86,7 @@ func TestBatchAsksInOneMessage(t *testing.T) {
 		if want := []int{3, 3, 3}; !slices.Equal(s.drive.messages, want) {
 			t.Errorf("questions in the messages: %v, want %v", s.drive.messages, want)
 		}
-		if u := s.shared.Scores(); u.Questions != 9 || u.Messages != 3 {
+		if u := s.shared.Accounts().Scores(); u.Questions != 9 || u.Messages != 3 {
 			t.Errorf("%+v", u)
 		}
 	})
@@ -115,8 +115,8 @@ func TestDriveThatFails(t *testing.T) {
 			if x.Read() != 250 {
 				t.Errorf("%d tokens read", x.Read())
 			}
-			s.shared.NoteRefused()
-			if u := s.shared.Scores(); u.Refused != 1 {
+			s.shared.Accounts().NoteRefused()
+			if u := s.shared.Accounts().Scores(); u.Refused != 1 {
 				t.Errorf("%+v", u)
 			}
 			host, err := s.shared.NewSequence(SequenceOptions{Policy: parsed(t, name), HostScores: true})
@@ -198,7 +198,7 @@ func TestTokensMigrate(t *testing.T) {
 					hot++
 				}
 			}
-			u := s.shared.Pools()
+			u := s.shared.Accounts().Pools()
 			if u.Steps != 20 || u.Promoted == 0 || u.Demoted == 0 || u.PromotedBytes != u.Promoted*int64(s.shared.o.Shape.KVBytes) || u.Tokens < 20*320 || u.Migrated() <= 0 {
 				t.Errorf("%+v", u)
 			}
@@ -281,7 +281,7 @@ func TestHostOrDrive(t *testing.T) {
 				}
 				s.check(t)
 			}
-			b := s.shared.Balance()
+			b := s.shared.Accounts().Balance()
 			if b == nil || b.Weighed == nil {
 				t.Fatalf("nothing was weighed: %+v", b)
 			}
@@ -326,8 +326,8 @@ func TestSplitFollowsRates(t *testing.T) {
 				}
 				s.check(t)
 				n := int(x.Read())
-				b := s.shared.Balance()
-				capacity := c.hotCapacity(n)
+				b := s.shared.Accounts().Balance()
+				capacity := c.budget.hotCapacity(n)
 				want := min(x.set.Placer.HotTokens(n, capacity), capacity)
 				if b.Tokens != n || b.Capacity != capacity || b.HotTokens != want || b.Timed {
 					t.Fatalf("%+v, want %d of %d hot, %d fit", b, want, n, capacity)

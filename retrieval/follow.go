@@ -120,25 +120,25 @@ func (t *Sequence) ShowFresh(layer int) error {
 }
 
 // late is the bytes that rows which are computed late may take of host memory: they read a layer whole.
-func (c *cached) late(n int) int64 {
-	set := c.t.set
+func (b *cacheBudget) late(n int) int64 {
+	set := b.c.t.set
 	if !set.Follows() || len(set.Pruner.PruneLayers()) == 0 {
 		return 0
 	}
-	most, t := 0, c.t.f.blockTokens()
-	for layer := range c.layers {
+	most, t := 0, b.c.t.f.blockTokens()
+	for layer := range b.c.layers {
 		if layer > set.Pruner.PruneLayers()[0] {
-			most = max(most, c.tokens(layer, n))
+			most = max(most, b.tokens(layer, n))
 		}
 	}
-	return int64((most+t-1)/t+set.Swapper.BlockTokens()/t) * int64(c.t.f.o.KV.BlockBytes())
+	return int64((most+t-1)/t+set.Swapper.BlockTokens()/t) * int64(b.c.t.f.o.KV.BlockBytes())
 }
 
 // tokens is how many a layer has at the end of a prompt of n, as far as that is known: a layer that the prompt has not reached has
 // what the one before has.
-func (c *cached) tokens(layer, n int) int {
+func (b *cacheBudget) tokens(layer, n int) int {
 	for ; layer >= 0; layer-- {
-		if have := c.t.seq.Tokens(layer, 0); have > 0 {
+		if have := b.c.t.seq.Tokens(layer, 0); have > 0 {
 			return have
 		}
 	}
@@ -147,15 +147,15 @@ func (c *cached) tokens(layer, n int) int {
 
 // slotsOf is how many slots of a size a shard may have of some bytes. Where a prompt was pruned layers with fewer tokens, each of
 // which has one shard, leave to the others what they have no use for.
-func (c *cached) slotsOf(bytes, size, n int) int {
-	shards := c.cache.Shards()
-	if c.t.set.Pruner == nil {
+func (b *cacheBudget) slotsOf(bytes, size, n int) int {
+	shards := b.c.cache.Shards()
+	if b.c.t.set.Pruner == nil {
 		return bytes / shards / size
 	}
 	var held []int
-	for layer, l := range c.layers {
+	for layer, l := range b.c.layers {
 		if l.selects {
-			held = append(held, c.tokens(layer, n))
+			held = append(held, b.tokens(layer, n))
 		}
 	}
 	slices.Sort(held)

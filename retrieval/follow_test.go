@@ -271,12 +271,12 @@ func TestReuseIsCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 6 {
-				before := s.shared.Reuse()
+				before := s.shared.Accounts().Reuse()
 				if err := s.step(x); err != nil {
 					t.Fatal(err)
 				}
 				s.check(t)
-				u := s.shared.Reuse().Minus(before)
+				u := s.shared.Accounts().Reuse().Minus(before)
 				groups := int64(0)
 				for layer := range 3 {
 					whole := map[int32]int{}

@@ -299,7 +299,7 @@ func TestThreadsChangeNothing(t *testing.T) {
 					}
 				}
 				policy, _, _ := strings.Cut(name, ":")
-				if times := s.shared.PolicyTime(); len(times) != 1 || times[policy] <= 0 {
+				if times := s.shared.Accounts().PolicyTime(); len(times) != 1 || times[policy] <= 0 {
 					t.Errorf("policies' times: %v", times)
 				}
 				s.close(t)

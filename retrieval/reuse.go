@@ -25,7 +25,7 @@ func (c *cached) countGroups(layer int, picks []int32) {
 	if !ok {
 		return
 	}
-	size, use := grouped.GroupTokens(), &c.t.f.reuse
+	size, use := grouped.GroupTokens(), &c.t.f.accounts.reuse
 	use.GroupBytes = int64(size) * c.t.f.layerBytes(layer, 1)
 	whole := int(c.t.read) / size * size // behind it: the rolling buffer and the newest
 	for i := 0; i+size <= len(picks) && int(picks[i]) < whole; i += size {

@@ -16,21 +16,20 @@ import (
 // selector asks a selecting policy what a decode step reads of a layer. It keeps the index that the policy scans, the queries
 // that it scores with when they are not the step's own, and what was selected.
 type selector struct {
-	t           *Sequence
-	layers      []selected
-	picks       policy.Selection
-	ranks       [][]float32               // [1, or KVHeads] [tokens] what picks were made from, where that is one score a token; empty = it is not
-	below       *kvmanager.StoredSketches // full tiles of the index on the backing store; nil = all is in host memory
-	heads       headSelector              // of a policy that decides each KV head by itself
-	indexing    indexing
-	tokens      tokenRanking
-	means       valueMeans
-	task        refreshTask
-	query       []float32           // the step's index query in the layer in progress
-	charged     int64               // of the index in host memory
-	scanned     int64               // bytes that the policy read of clusters, by itself
-	huge        *kernels.Huge       // of all layers' indexes; nil on tiers, where the budget counts every byte
-	refreshHead func(worker, g int) // built once, so that a step allocates nothing
+	t        *Sequence
+	layers   []selected
+	picks    policy.Selection
+	ranks    [][]float32               // [1, or KVHeads] [tokens] what picks were made from, where that is one score a token; empty = it is not
+	below    *kvmanager.StoredSketches // full tiles of the index on the backing store; nil = all is in host memory
+	heads    headSelector              // of a policy that decides each KV head by itself
+	indexing indexing
+	tokens   tokenRanking
+	means    valueMeans
+	task     refreshTask
+	query    []float32     // the step's index query in the layer in progress
+	charged  int64         // of the index in host memory
+	scanned  int64         // bytes that the policy read of clusters, by itself
+	huge     *kernels.Huge // of all layers' indexes; nil on tiers, where the budget counts every byte
 }
 
 // selected is what is known of one layer.
@@ -53,8 +52,10 @@ type tokenRanking struct {
 	scores []float32
 }
 
-// refreshTask is what refreshHead works on.
+// refreshTask brings a layer's index in line with the cache, a KV head at a time.
 type refreshTask struct {
+	s     *selector
+	head  func(worker, g int) // one, built once, so that a step allocates nothing
 	index *keyindex.Index
 	views []attention.View
 	layer *policy.Layer
@@ -63,7 +64,7 @@ type refreshTask struct {
 
 func newSelector(t *Sequence, spec *policy.Spec) (*selector, error) {
 	s := &selector{t: t, layers: make([]selected, len(t.f.o.Shape.Layers))}
-	s.refreshHead = s.refreshOne
+	s.task.s, s.task.head = s, s.task.one
 	if t.obs.needs.ValueMean {
 		s.means.init(&t.f.o.Shape)
 	}
@@ -316,7 +317,7 @@ func (s *selector) refresh(l *selected, views []attention.View, shown *policy.La
 		l.index = s.newIndex(shown.Index, views)
 	}
 	first := l.index.Head(0)
-	s.task = refreshTask{index: l.index, views: views, layer: shown, most: math.MaxInt}
+	s.task.of(l.index, views, shown, math.MaxInt)
 	if s.below != nil {
 		s.task.most = first.Tokens() + flushTokens
 	}
@@ -324,7 +325,7 @@ func (s *selector) refresh(l *selected, views []attention.View, shown *policy.La
 	if s.t.set.Projector != nil && first.Tokens() == 0 || len(shown.Pos[0])-first.Tokens() <= fewTokens {
 		pool = nil // the policy's Project is not for several threads, and a step's token not worth waking them
 	}
-	pool.Run(len(views), s.refreshHead)
+	pool.Run(len(views), s.task.head)
 	l.index.RefreshJoint(views, shown, s.t.set.Projector)
 	l.index.Indexed().Refresh(views, shown)
 	if s.below == nil {
@@ -358,8 +359,13 @@ func (s *selector) newIndex(layer int, views []attention.View) *keyindex.Index {
 	return x
 }
 
-func (s *selector) refreshOne(_, g int) {
-	t := &s.task
+// of says what is refreshed next.
+func (t *refreshTask) of(index *keyindex.Index, views []attention.View, layer *policy.Layer, most int) {
+	t.index, t.views, t.layer, t.most = index, views, layer, most
+}
+
+func (t *refreshTask) one(_, g int) {
+	s := t.s
 	t.index.Head(g).Refresh(&t.views[g], t.layer.Pos[g], t.most, t.layer, g, s.t.set.Projector)
 	if s.means.layers != nil {
 		s.means.follow(t.layer.Index, g, &t.views[g])
@@ -373,8 +379,8 @@ func (s *selector) refreshHot(l *selected, views []attention.View, shown *policy
 		l.index = keyindex.New(s.t.obs.needs.Sketch, shown.KVHeads, shown.KeyDim)
 		l.index.HoldSlots(hot)
 	}
-	s.task = refreshTask{index: l.index, views: views, layer: shown}
-	s.t.f.o.Pool.Run(len(views), s.refreshHead)
+	s.task.of(l.index, views, shown, 0)
+	s.t.f.o.Pool.Run(len(views), s.task.head)
 }
 
 // query is what a policy scores with: the guessed one, the last step's, or where these are not known the step's own.

@@ -52,7 +52,7 @@ func (f *Shared) newSequence(seq *kvmanager.Sequence, read int32, set *policy.Se
 			return nil, fmt.Errorf("retrieval: %w", err)
 		}
 	}
-	t := &Sequence{f: f, seq: seq, set: set, read: read, spent: f.spent.of(set)}
+	t := &Sequence{f: f, seq: seq, set: set, read: read, spent: f.accounts.spent.of(set)}
 	t.obs.init(t)
 	if a := newAttending(t); a != nil {
 		t.res = a

@@ -79,23 +79,18 @@ type Shared struct {
 	drive offload.Scorer // the store, where it scores keys; nil = the host scores
 	ropes [2][]Rope      // of short texts and long ones, by layer
 
-	use     ScoreUse
-	balance *BalanceUse
-	pools   PoolUse
-	reuse   ReuseUse
-	timed   driveTiming
-	spent   policyTimes
-	charged int64 // host memory of the store that is counted
-	rows    int64 // of a prompt's rows between two layers, counted too
-	caches  int   // token caches open
-	overlap overlap
-	asking  []asking // questions of a pass that are ready
-	growths []kvmanager.Growth
+	accounts Accounts
+	charged  int64 // host memory of the store that is counted
+	rows     int64 // of a prompt's rows between two layers, counted too
+	caches   int   // token caches open
+	overlap  overlap
+	asking   []asking // questions of a pass that are ready
+	growths  []kvmanager.Growth
 }
 
 // NewShared returns what an engine's texts share; whoever made cache and store closes them.
 func NewShared(o Options) *Shared {
-	f := &Shared{o: o, ropes: [2][]Rope{make([]Rope, len(o.Shape.Layers)), make([]Rope, len(o.Shape.Layers))}, spent: policyTimes{}}
+	f := &Shared{o: o, ropes: [2][]Rope{make([]Rope, len(o.Shape.Layers)), make([]Rope, len(o.Shape.Layers))}, accounts: Accounts{spent: policyTimes{}}}
 	f.drive, _ = o.Store.(offload.Scorer)
 	return f
 }
@@ -130,17 +125,8 @@ func (f *Shared) Tiered() bool { return f.o.Store != nil }
 // Recovers reports whether KV lies where it may be lost, and is computed again then.
 func (f *Shared) Recovers() bool { return f.Tiered() || f.o.Drives != nil }
 
-// Scores are the accounts of key scoring, of all texts.
-func (f *Shared) Scores() ScoreUse { return f.use }
-
-// Pools are the accounts of tokens that changed place, of all texts.
-func (f *Shared) Pools() PoolUse { return f.pools }
-
-// Reuse are the accounts of groups that were read again or found, of all texts.
-func (f *Shared) Reuse() ReuseUse { return f.reuse }
-
-// Balance is how the text that was divided last is shared by host and drive; nil = none was.
-func (f *Shared) Balance() *BalanceUse { return f.balance }
+// Accounts are those of all texts.
+func (f *Shared) Accounts() *Accounts { return &f.accounts }
 
 // Shape is the model for policies that are made from now on: what they need to know of it beside the text is filled in there.
 func (f *Shared) Shape() *Shape { return &f.o.Shape }
@@ -265,9 +251,6 @@ func (f *Shared) storeError(err error) error {
 
 // Refused reports whether an error is of a drive that does not score as it should; what it stores may be good.
 func Refused(err error) bool { return errors.Is(err, errScoring) }
-
-// NoteRefused counts an error that Refused knows.
-func (f *Shared) NoteRefused() { f.use.Refused++ }
 
 // Gone reports whether an error says that the connection to a drive had ended and did not come back, or that it did not
 // answer: reading a text again would not help.

@@ -143,20 +143,20 @@ func (s *pipeState) decode(spec *policy.Spec, layers int) (out pipeRun, err erro
 	_ = s.clock.Sleep(context.Background(), time.Hour) // the prompts are stored
 	s.gpu, s.cpu, s.link = 0, 0, 0
 	s.layers = [pipeLayers]time.Duration{}
-	before, gathered := s.shared.Scores(), s.drive.Stats().TokensGathered
+	before, gathered := s.shared.Accounts().Scores(), s.drive.Stats().TokensGathered
 	for step := range pipeSteps {
 		if step == pipeEarly {
 			out.early = s.spent(layers) / pipeEarly
 		}
 		if step == pipeSteps-pipeTimed {
-			s.layers, s.read, before, gathered = [pipeLayers]time.Duration{}, 0, s.shared.Scores(), s.drive.Stats().TokensGathered
+			s.layers, s.read, before, gathered = [pipeLayers]time.Duration{}, 0, s.shared.Accounts().Scores(), s.drive.Stats().TokensGathered
 		}
 		if err := s.pass(retrieval.Step, 1, s.live...); err != nil {
 			return out, err
 		}
 	}
-	use := s.shared.Scores()
-	if u := s.shared.Balance(); u != nil {
+	use := s.shared.Accounts().Scores()
+	if u := s.shared.Accounts().Balance(); u != nil {
 		out.share = u.Share
 	}
 	out.step = s.spent(layers) / pipeTimed
@@ -274,7 +274,7 @@ func (s *pipeState) layer(p *retrieval.Pass, layer int, step bool) error {
 
 // scores charges what the host has scored since the last call to its cores.
 func (s *pipeState) scores(step bool) {
-	n := s.shared.Scores().HostTokens
+	n := s.shared.Accounts().Scores().HostTokens
 	if step {
 		s.cpu = max(s.clock.Now(), s.cpu) + modelled(s.compute.score(float64(n-s.scored)*pipeToken*s.scale))
 	}

@@ -29,7 +29,7 @@ func (s *Session) goBack(at, n int) error {
 // backTo takes back what a pass of steps has read beyond the first n tokens, which the session's are. Where the state of recurrent layers
 // is known only before that pass, the tokens that stay are read again, in one pass of the same arithmetic.
 func (s *Session) backTo(n int) error {
-	at := int(s.Sequence().StateBefore(int32(n)))
+	at := int(s.Sequence().States().Before(int32(n)))
 	if err := s.text.Truncate(int32(at)); err != nil || at == n {
 		return err
 	}
@@ -66,6 +66,6 @@ func (s *Session) lostSteps(ids []int) error {
 // saveStates keeps the state of recurrent layers where a text is likely to be taken back to: at the end of a chunk of its prompt.
 func (s *Session) saveStates() {
 	if s.e.cache.Recurrent() >= 0 && s.text.Causal() {
-		s.Sequence().SaveStates()
+		s.Sequence().States().Save()
 	}
 }

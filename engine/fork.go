@@ -51,7 +51,7 @@ func (s *Session) Fork(under *policy.Spec) (*Session, error) {
 	}
 	f.setLong(s.long)
 	if compressed {
-		f.Sequence().PinStates()
+		f.Sequence().States().Pin()
 	}
 	f.tokens, f.logits, f.past = slices.Clone(s.tokens), slices.Clone(logits), s.past.Forked(len(s.tokens), runs.String() == s.policy.String() && !compressed, compressed)
 	return f, nil

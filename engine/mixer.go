@@ -44,7 +44,7 @@ func following(t **tensor.Dense) []**tensor.Dense {
 func (p *pass) mix(layer int) (*tensor.Dense, error) {
 	states := make([]model.StateRows, len(p.sessions))
 	for i, s := range p.sessions {
-		from, to, err := s.text.Seq().State(layer)
+		from, to, err := s.text.Seq().States().Layer(layer)
 		if err != nil {
 			return nil, err
 		}

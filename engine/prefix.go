@@ -79,7 +79,7 @@ func (s *Session) took(ids []int, compressed bool) {
 	s.text.SetRead(int32(len(ids)))
 	if s.past.Note(len(ids), false); compressed {
 		s.past.Reads = []past.Read{{Tokens: len(ids), Mixed: true}}
-		s.Sequence().PinStates()
+		s.Sequence().States().Pin()
 	}
 	s.saveStates()
 }

@@ -144,7 +144,7 @@ func (r *revival) move(st *pruneStage, size int32) (err error) {
 	text, seq := r.s.text, r.s.text.Seq()
 	for layer := st.layer + 1; layer <= st.until && err == nil; layer++ {
 		for _, b := range st.swap.Offload {
-			err = errors.Join(err, seq.Deactivate(layer, b*size, (b+1)*size))
+			err = errors.Join(err, seq.Swaps().Deactivate(layer, b*size, (b+1)*size))
 		}
 	}
 	waits := text.Policy().Swapper.Waits()
@@ -153,8 +153,8 @@ func (r *revival) move(st *pruneStage, size int32) (err error) {
 	}
 	for layer := st.layer + 1; layer <= st.until && err == nil; layer++ {
 		for _, b := range st.swap.Load {
-			if seq.Inactive(layer, b*size) {
-				err = errors.Join(err, seq.Activate(layer, b*size))
+			if seq.Swaps().Inactive(layer, b*size) {
+				err = errors.Join(err, seq.Swaps().Activate(layer, b*size))
 			}
 		}
 		text.Bring(layer)
@@ -208,7 +208,7 @@ func (r *revival) recompute(st *pruneStage, want []int32, swapping *retrieval.Sw
 // usage is what following has cost, with what is stored now.
 func (r *revival) usage() SwapUse {
 	u := r.use
-	u.ParkedBytes, u.Waited = r.s.text.Seq().InactiveBytes(), r.s.text.Seq().SwapWait()
+	u.ParkedBytes, u.Waited = r.s.text.Seq().Swaps().Bytes(), r.s.text.Seq().Swaps().Waited()
 	for _, st := range r.stages {
 		u.AuxBytes += st.left.Bytes()
 	}

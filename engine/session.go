@@ -138,7 +138,7 @@ func (s *Session) Rewind(n int) error {
 		return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed before it was forked: %w", n, s.past.Fixed(), ErrOption)
 	}
 	if s.text.Causal() {
-		at := int(s.Sequence().StateBefore(int32(n)))
+		at := int(s.Sequence().States().Before(int32(n)))
 		if at < s.past.Fixed() {
 			return fmt.Errorf("engine: rewind to %d of a text whose first %d tokens were compressed, where the state of recurrent layers is not known: %w", n, s.past.Fixed(), ErrOption)
 		}

@@ -23,7 +23,7 @@ func (k *backing) await(t *transfer) error {
 	begun := k.m.o.Clock.Now()
 	err := k.m.Await(t.t, len(t.blocks))
 	if t.swap != nil {
-		t.swap.swapWait += k.m.o.Clock.Now() - begun
+		t.swap.swaps.waited += k.m.o.Clock.Now() - begun
 	}
 	if errors.Is(err, ErrStalled) {
 		return err

@@ -235,9 +235,9 @@ func TestNamesOfStoredTokens(t *testing.T) {
 		for range 40 {
 			at := rng.IntN(9)
 			if out[at] {
-				l.do(l.s.Activate(0, int32(at*16)))
+				l.do(l.s.Swaps().Activate(0, int32(at*16)))
 			} else {
-				l.do(l.s.Deactivate(0, int32(at*16), int32(at*16+16)))
+				l.do(l.s.Swaps().Deactivate(0, int32(at*16), int32(at*16+16)))
 			}
 			out[at] = !out[at]
 			for i, pos := range l.s.PositionList(0, 0) {
@@ -261,7 +261,7 @@ type slowStates struct {
 }
 
 // TestStatesFollowPlainCopies: passes that end and fail, saves, cuts and forks in any order leave the state that a plain copy has, and every
-// position that StateBefore names is one that Truncate takes.
+// position that States.Before names is one that Truncate takes.
 func TestStatesFollowPlainCopies(t *testing.T) {
 	for seed := range uint64(40) {
 		m := recurrent(t, 0)
@@ -276,7 +276,7 @@ func TestStatesFollowPlainCopies(t *testing.T) {
 				ref.known[n], ref.now = ref.value, n
 			case 3: // a pass that fails
 				for _, layer := range []int{0, 2} {
-					if _, to, err := s.State(layer); err != nil {
+					if _, to, err := s.States().Layer(layer); err != nil {
 						t.Fatal(err)
 					} else {
 						to[0] = 99
@@ -286,7 +286,7 @@ func TestStatesFollowPlainCopies(t *testing.T) {
 					t.Fatalf("seed %d, operation %d: taking a failed pass back: %v", seed, op, err)
 				}
 			case 4:
-				s.SaveStates()
+				s.States().Save()
 			case 5:
 				ref.cut(t, s, int32(rng.IntN(int(ref.now)+1)))
 			}
@@ -321,7 +321,7 @@ func TestStatesFollowPlainCopies(t *testing.T) {
 // cut takes the text back to the last position before one whose state is known.
 func (r *slowStates) cut(t *testing.T, s *Sequence, at int32) {
 	t.Helper()
-	to := s.StateBefore(at)
+	to := s.States().Before(at)
 	value, known := r.known[to]
 	if to > at || !known {
 		t.Fatalf("the state before %d is said to be known after %d tokens", at, to)

@@ -50,7 +50,7 @@ func (s *Sequence) checkLists(t errorer) {
 	t.Helper()
 	for layer := range s.m.layers {
 		for g := range s.m.heads(layer) {
-			h, tokens := s.at(layer, g), 0
+			h, tokens := s.lists.at(layer, g), 0
 			for i, page := range h.main.pages {
 				if i+1 < len(h.main.pages) && page.N != s.m.o.Layout.Tokens {
 					t.Errorf("layer %d head %d: page %d of %d has %d tokens", layer, g, i, len(h.main.pages), page.N)
@@ -88,7 +88,7 @@ func checkPaged(t errorer, m *Manager, seqs []*Sequence) {
 		p := s.store.(*paged)
 		for i := range p.pages {
 			hold(&p.pages[i])
-			if n := len(s.heads[i].main.pages); n != len(p.pages[i].refs) {
+			if n := len(s.lists.all[i].main.pages); n != len(p.pages[i].refs) {
 				t.Errorf("list %d: %d pages, %d references", i, n, len(p.pages[i].refs))
 			}
 		}
@@ -97,7 +97,7 @@ func checkPaged(t errorer, m *Manager, seqs []*Sequence) {
 				hold(&q.windows[i].owned)
 			}
 		}
-		for _, d := range s.inactive {
+		for _, d := range s.swaps.inactive {
 			for g := range d.detached.(*detachedPages).owned {
 				hold(&d.detached.(*detachedPages).owned[g])
 			}

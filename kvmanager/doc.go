@@ -11,8 +11,8 @@
 // they fill a tile. Manager: the budget, its account, and who gives memory back. backing: transfers under way.
 //
 // Layers may differ (cacheshape): each has its own page size, a layer without KV has no pages, and one that reads an earlier layer's KV
-// reads the owner's. Beside KV a sequence has the state of recurrent layers (states.go): two copies, of which State hands out one to
-// read and one to write, CommitStates turns them about, and Truncate goes back to a state that is known (StateBefore). They are charged
+// reads the owner's. Beside KV a sequence has the state of recurrent layers (states.go): two copies, of which States.Layer hands out one to
+// read and one to write, States.Commit turns them about, and Truncate goes back to a state that is known (States.Before). They are charged
 // to the budget, stay in host memory, and are copied by Fork.
 //
 // Invariants (cited by number in the code, checked by Manager.Check):

@@ -60,7 +60,7 @@ func (f floats) growth(int, int) int64 { return 0 }
 func (f floats) unreserve(int) {}
 
 func (f floats) append(layer, kvHead int, k []float32, kStride int, v []float32, vStride int, pos []int32) {
-	h := f.s.at(layer, kvHead)
+	h := f.s.lists.at(layer, kvHead)
 	h.main.append(f.s.m.main(layer), k, kStride, v, vStride, pos)
 	h.pos = append(h.pos, pos...)
 }
@@ -69,12 +69,12 @@ func (f floats) keep(layer, kvHead int, keep []int) error {
 	if err := f.s.store.own(layer, kvHead, same(keep), len(keep)); err != nil {
 		return err
 	}
-	f.s.at(layer, kvHead).compact(f.s.m, f.s.m.main(layer), keep)
+	f.s.lists.at(layer, kvHead).compact(f.s.m, f.s.m.main(layer), keep)
 	return nil
 }
 
 func (f floats) editKeys(layer, kvHead int, fn func(from int, keys []float32)) error {
-	main := &f.s.at(layer, kvHead).main
+	main := &f.s.lists.at(layer, kvHead).main
 	if err := f.s.store.own(layer, kvHead, 0, main.tokens); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (f floats) editKeys(layer, kvHead int, fn func(from int, keys []float32)) e
 func (f floats) renumber(int, int, int32) {}
 
 func (f floats) cut(layer, kvHead, n int) error {
-	h := f.s.at(layer, kvHead)
+	h := f.s.lists.at(layer, kvHead)
 	h.main.cut(f.s.m, f.s.m.main(layer), n)
 	h.pos = h.pos[:n]
 	return nil

@@ -21,7 +21,7 @@ func (t *tiered) firstBlock(layer int, low int32) int {
 	}
 	first := len(t.layers[layer].blocks)
 	for g := range t.s.m.heads(layer) {
-		first = min(first, firstAtLeast(t.s.at(layer, g).pos, low)/t.tokens())
+		first = min(first, firstAtLeast(t.s.lists.at(layer, g).pos, low)/t.tokens())
 	}
 	return first
 }

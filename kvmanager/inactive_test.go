@@ -63,9 +63,9 @@ func TestInactiveAndInsert(t *testing.T) {
 			must(s.Insert(1, a, b, pos[96:128]))
 			a, b = rows(singles)
 			must(s.Insert(1, a, b, singles))
-			must(s.Deactivate(1, 64, 96))
-			must(s.Deactivate(1, 0, 32))
-			if got := s.InactiveBytes(); got != 2*2*heads*int64(m.Layout(0).PageBytes()) {
+			must(s.Swaps().Deactivate(1, 64, 96))
+			must(s.Swaps().Deactivate(1, 0, 32))
+			if got := s.Swaps().Bytes(); got != 2*2*heads*int64(m.Layout(0).PageBytes()) {
 				t.Errorf("%d bytes inactive", got)
 			}
 			if slices.Contains(s.PositionList(1, 0), 70) {
@@ -73,15 +73,15 @@ func TestInactiveAndInsert(t *testing.T) {
 			}
 			a, b = rows(pos[32:64])
 			must(s.Insert(1, a, b, pos[32:64]))
-			must(s.Activate(1, 0))
-			must(s.Activate(1, 64))
+			must(s.Swaps().Activate(1, 0))
+			must(s.Swaps().Activate(1, 64))
 			sameTokens(t, m, whole, s, n)
-			for _, err := range []error{s.Deactivate(1, 3, 17), s.Activate(1, 5), s.Insert(1, a, b, pos[32:64]), s.Deactivate(1, 128, 150)} {
+			for _, err := range []error{s.Swaps().Deactivate(1, 3, 17), s.Swaps().Activate(1, 5), s.Insert(1, a, b, pos[32:64]), s.Swaps().Deactivate(1, 128, 150)} {
 				if !errors.Is(err, ErrPlan) {
 					t.Errorf("wrong call: %v", err)
 				}
 			}
-			must(s.Deactivate(1, 0, 32))
+			must(s.Swaps().Deactivate(1, 0, 32))
 			must(s.Truncate(0))
 			whole.Free()
 			must(m.Check())

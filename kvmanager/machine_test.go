@@ -130,7 +130,7 @@ func (x *machine) compare(t *testing.T) {
 				t.Fatalf("sequence %d, layer %d head %d holds %v, want %v", n, layer, g, got, pos)
 			}
 			for at, id := range q.want.ids[i] {
-				page := q.s.at(layer, g).main.pages[at/16]
+				page := q.s.lists.at(layer, g).main.pages[at/16]
 				if page.Data == nil {
 					continue
 				}
@@ -324,7 +324,7 @@ func (x *machine) deactivate() error {
 		j, _ := slices.BinarySearch(pos, to)
 		return i != at || !slices.Equal(pos[i:j], first[at:at+16])
 	})
-	err := q.s.Deactivate(layer, int32(from), int32(to))
+	err := q.s.Swaps().Deactivate(layer, int32(from), int32(to))
 	if !whole {
 		if !errors.Is(err, ErrPlan) && !errors.Is(err, ErrBudget) {
 			return fmt.Errorf("pages that differ by head were taken out: %w", err)
@@ -340,8 +340,8 @@ func (x *machine) deactivate() error {
 		q.inactive[key] = append(q.inactive[key], q.want.ids[i][at:at+16]...)
 		q.want.ids[i], q.want.pos[i] = slices.Delete(q.want.ids[i], at, at+16), slices.Delete(q.want.pos[i], at, at+16)
 	}
-	q.inactive[key] = append(q.inactive[key], positionsOf(q.s.inactive[key].pos)...)
-	if !q.s.Inactive(layer, int32(from)) {
+	q.inactive[key] = append(q.inactive[key], positionsOf(q.s.swaps.inactive[key].pos)...)
+	if !q.s.Swaps().Inactive(layer, int32(from)) {
 		return errors.New("what was taken out is not inactive")
 	}
 	return nil
@@ -361,13 +361,13 @@ func (x *machine) activate() error {
 		for h := range 3 { // it fits only between pages
 			list := q.want.pos[key.layer*3+h]
 			if at, _ := slices.BinarySearch(list, pos[0]); at%16 != 0 {
-				if err := q.s.Activate(key.layer, key.from); !errors.Is(err, ErrPlan) {
+				if err := q.s.Swaps().Activate(key.layer, key.from); !errors.Is(err, ErrPlan) {
 					return fmt.Errorf("a block into the middle of a page: %w", err)
 				}
 				return nil
 			}
 		}
-		if err := q.s.Activate(key.layer, key.from); err != nil {
+		if err := q.s.Swaps().Activate(key.layer, key.from); err != nil {
 			return err
 		}
 		for h := range 3 {
@@ -442,9 +442,9 @@ func (x *machine) prefetch() error {
 }
 
 func (x *machine) bring() error {
-	x.now.s.Bring(x.rng.IntN(2), int32(x.rng.IntN(x.now.next+1)))
+	x.now.s.Swaps().Bring(x.rng.IntN(2), int32(x.rng.IntN(x.now.next+1)))
 	if x.rng.IntN(2) == 0 {
-		return x.now.s.AwaitSwaps()
+		return x.now.s.Swaps().Await()
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ type paged struct {
 }
 
 func newPaged(s *Sequence) *paged {
-	p := &paged{s: s, pages: make([]ownedPages, len(s.heads))}
+	p := &paged{s: s, pages: make([]ownedPages, len(s.lists.all))}
 	for layer := range s.m.layers {
 		for i := s.m.first[layer]; i < s.m.first[layer+1]; i++ {
 			p.pages[i] = ownedPages{m: s.m, of: s.m.layers[layer].classes[mainPages]}
@@ -28,7 +28,7 @@ func (p *paged) at(layer, kvHead int) *ownedPages {
 
 func (p *paged) reserve(layer int, more []int) error {
 	for g, n := range more {
-		if err := p.at(layer, g).reserve(&p.s.at(layer, g).main, n); err != nil {
+		if err := p.at(layer, g).reserve(&p.s.lists.at(layer, g).main, n); err != nil {
 			return err
 		}
 	}
@@ -37,7 +37,7 @@ func (p *paged) reserve(layer int, more []int) error {
 
 func (p *paged) unreserve(layer int) error {
 	for g := range p.s.m.heads(layer) {
-		p.at(layer, g).unreserve(&p.s.at(layer, g).main)
+		p.at(layer, g).unreserve(&p.s.lists.at(layer, g).main)
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (p *paged) appended(int, int) {}
 func (p *paged) edit(int, int) error { return nil }
 
 func (p *paged) own(layer, kvHead, from, to int) error {
-	return p.at(layer, kvHead).ownRange(&p.s.at(layer, kvHead).main, from, to)
+	return p.at(layer, kvHead).ownRange(&p.s.lists.at(layer, kvHead).main, from, to)
 }
 
 func (p *paged) edited(layer, _ int) error { return p.unreserve(layer) }
@@ -127,7 +127,7 @@ func (p *paged) detach(layer int, first []int, n int) (detached, error) {
 	d := p.newDetached(layer)
 	for g, a := range first {
 		o := p.at(layer, g)
-		d.lists[g], d.owned[g].refs = slices.Clone(p.s.at(layer, g).main.pages[a:a+n]), slices.Clone(o.refs[a:a+n])
+		d.lists[g], d.owned[g].refs = slices.Clone(p.s.lists.at(layer, g).main.pages[a:a+n]), slices.Clone(o.refs[a:a+n])
 		o.refs = slices.Delete(o.refs, a, a+n)
 	}
 	return d, nil
@@ -150,7 +150,7 @@ func (d *detachedPages) pages(kvHead int) []attention.Page { return d.lists[kvHe
 
 func (d *detachedPages) attach(i, j int, first []int) {
 	for g, at := range first {
-		o, main := d.of.at(d.layer, g), &d.of.s.at(d.layer, g).main
+		o, main := d.of.at(d.layer, g), &d.of.s.lists.at(d.layer, g).main
 		o.refs = slices.Insert(o.refs, at, d.owned[g].refs[i:j]...)
 		main.pages = slices.Insert(main.pages, at, d.lists[g][i:j]...)
 	}

@@ -198,20 +198,11 @@ func (e Growth) blocks(layer int) int {
 		return 0
 	}
 	t := m.o.Layout.Tokens
-	n := max(e.Tokens, e.Seq.most(layer)+e.Rows)
+	n := max(e.Tokens, e.Seq.lists.most(layer)+e.Rows)
 	if w := m.sliding(layer); w > 0 {
 		n = min(n, w+e.Rows+t)
 	}
 	return (n + t - 1) / t
-}
-
-// most is the largest number of tokens in main pages of a layer's heads.
-func (s *Sequence) most(layer int) int {
-	n := 0
-	for g := range s.m.heads(layer) {
-		n = max(n, s.at(layer, g).main.tokens)
-	}
-	return n
 }
 
 // sliding is the window of what a layer keeps, in tokens; 0 = all is read.
@@ -242,17 +233,9 @@ func (k *backing) apart(pass []Growth) int {
 func (k *backing) beside(pass []Growth) int {
 	bytes := int64(0)
 	for _, e := range pass {
-		bytes += e.Beside + e.Seq.enc.growth(e.Rows, max(e.Tokens, e.Seq.longest()+e.Rows))
+		bytes += e.Beside + e.Seq.enc.growth(e.Rows, max(e.Tokens, e.Seq.lists.longest()+e.Rows))
 	}
 	return int((bytes + k.m.unit - 1) / k.m.unit)
-}
-
-// longest is the most tokens of a layer and head.
-func (s *Sequence) longest() (n int) {
-	for i := range s.heads {
-		n = max(n, len(s.heads[i].pos))
-	}
-	return n
 }
 
 // unitsFree is how many units of memory the pass may have, what its sequences hold now included.

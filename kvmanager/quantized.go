@@ -27,7 +27,7 @@ func newQuantizer(m *Manager) *quantizer {
 }
 
 func (q *quantizer) encode(s *Sequence) encoding {
-	e := &quantized{quantizer: q, s: s, windows: make([]window, len(s.heads))}
+	e := &quantized{quantizer: q, s: s, windows: make([]window, len(s.lists.all))}
 	for layer := range q.m.layers {
 		for i := q.m.first[layer]; i < q.m.first[layer+1]; i++ {
 			e.windows[i].owned = ownedPages{m: q.m, of: q.m.layers[layer].classes[residualPages]}
@@ -106,7 +106,7 @@ func (e *quantized) unreserve(layer int) {
 
 // append takes tokens into the window and quantizes its oldest tiles until it is less than a tile larger than it should be.
 func (e *quantized) append(layer, kvHead int, k []float32, kStride int, v []float32, vStride int, pos []int32) {
-	w, h := e.at(layer, kvHead), e.s.at(layer, kvHead)
+	w, h := e.at(layer, kvHead), e.s.lists.at(layer, kvHead)
 	w.append(e.m.recent(layer), k, kStride, v, vStride, pos)
 	h.pos = append(h.pos, pos...)
 	if n := e.leaving(w.tokens, 0); n > 0 {
@@ -135,7 +135,7 @@ func (e *quantized) quantize(layer int, w *window, main *list, n int) {
 // keep leaves tiles before the first dropped token as they are; later quantized tokens form new tiles, their values moved bit
 // for bit; what does not fill a tile goes back to the front of the window.
 func (e *quantized) keep(layer, kvHead int, keep []int) error {
-	m, h, w, l := e.m, e.s.at(layer, kvHead), e.at(layer, kvHead), e.m.main(layer)
+	m, h, w, l := e.m, e.s.lists.at(layer, kvHead), e.at(layer, kvHead), e.m.main(layer)
 	stay := 0 // kept tokens that were quantized
 	for stay < len(keep) && keep[stay] < h.main.tokens {
 		stay++
@@ -166,7 +166,7 @@ func (e *quantized) keep(layer, kvHead int, keep []int) error {
 }
 
 func (e *quantized) editKeys(layer, kvHead int, fn func(from int, keys []float32)) error {
-	h, w := e.s.at(layer, kvHead), e.at(layer, kvHead)
+	h, w := e.s.lists.at(layer, kvHead), e.at(layer, kvHead)
 	if err := e.m.makeRoom(e.s.store.extra(layer, kvHead, 0, h.main.tokens)); err != nil {
 		return fmt.Errorf("kvmanager: changing keys of a quantized cache: %w", err)
 	}
@@ -237,7 +237,7 @@ func (e *quantized) retile(layer int, p *list, keep []int, first int) {
 }
 
 func (e *quantized) cut(layer, kvHead, n int) error {
-	h := e.s.at(layer, kvHead)
+	h := e.s.lists.at(layer, kvHead)
 	if n >= h.main.tokens {
 		e.resize(layer, e.at(layer, kvHead), n-h.main.tokens)
 		h.pos = h.pos[:n]
@@ -253,7 +253,7 @@ func (e *quantized) cut(layer, kvHead, n int) error {
 // rewrites: a cut within the main pages moves what does not fill a tile back into the window.
 func (e *quantized) rewrites(layer int, next int32) (first int, ok bool) {
 	for g := range e.m.heads(layer) {
-		h := e.s.at(layer, g)
+		h := e.s.lists.at(layer, g)
 		if n := firstAtLeast(h.pos, next); n < h.main.tokens && (!ok || n < first) {
 			first, ok = n, true
 		}

@@ -53,7 +53,7 @@ func near(t *testing.T, o Options, s *Sequence, g int, ids []int, k, v []float32
 	keys, values := make([]float32, len(ids)*dk), make([]float32, len(ids)*dv)
 	r.Keys(&view, 0, len(ids), keys)
 	r.Values(&view, 0, len(ids), values)
-	late := len(ids) - s.at(0, g).main.tokens
+	late := len(ids) - s.lists.at(0, g).main.tokens
 	if late > o.Window+2*kvpage.Tile-1 {
 		t.Errorf("%d tokens in a window of %d", late, o.Window)
 	}
@@ -95,7 +95,7 @@ func TestWindowBeforeAQuantizedCache(t *testing.T) {
 			k, v := filled(t, o, s, 200, step)
 			for g := range 2 {
 				near(t, o, s, g, upTo(200), k, v, 0.03)
-				if n := s.at(0, g).main.tokens; n != 160 { // 200 - 32, whole tiles
+				if n := s.lists.at(0, g).main.tokens; n != 160 { // 200 - 32, whole tiles
 					t.Errorf("steps of %d: %d tokens quantized, want 160", step, n)
 				}
 			}
@@ -174,7 +174,7 @@ func TestNoWindow(t *testing.T) {
 			}
 			for g := range 2 {
 				near(t, o, s, g, upTo(200), k, v, 0.03)
-				if n := s.at(0, g).main.tokens; n != quantizedTokens {
+				if n := s.lists.at(0, g).main.tokens; n != quantizedTokens {
 					t.Errorf("chosen %v, steps of %d: %d tokens quantized, want %d", set, step, n, quantizedTokens)
 				}
 			}

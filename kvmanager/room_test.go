@@ -188,10 +188,10 @@ func TestWithoutLimits(t *testing.T) {
 	m := open(t, shape(kvpage.F32, 0))
 	s := m.NewSequence()
 	defer s.Free()
-	if err := errors.Join(m.Plan([]Growth{{Seq: s}}), m.Settle(), s.AwaitSwaps(), m.Room(1<<60)); err != nil || m.Spare(Growth{Seq: s}) != math.MaxInt64 {
+	if err := errors.Join(m.Plan([]Growth{{Seq: s}}), m.Settle(), s.Swaps().Await(), m.Room(1<<60)); err != nil || m.Spare(Growth{Seq: s}) != math.MaxInt64 {
 		t.Errorf("%v, %d spare", err, m.Spare(Growth{Seq: s}))
 	}
-	if s.Bring(0, 0); m.Backing() != nil || s.SwapWait() != 0 || m.Stats().TokensRead != 0 {
+	if s.Swaps().Bring(0, 0); m.Backing() != nil || s.Swaps().Waited() != 0 || m.Stats().TokensRead != 0 {
 		t.Error("something was read from no store")
 	}
 	if _, err := s.Blocks(); !errors.Is(err, ErrUnsupported) {

@@ -205,7 +205,7 @@ func (s *scenario) open(t *testing.T, d *datadriven.TestData) {
 // deactivate takes tokens out of what is to be seen.
 func (s *scenario) deactivate(t *testing.T, d *datadriven.TestData, q *scenarioSeq, layer int) error {
 	from, to := number(t, d, "from", 0), number(t, d, "to", 0)
-	if err := q.s.Deactivate(layer, int32(from), int32(to)); err != nil {
+	if err := q.s.Swaps().Deactivate(layer, int32(from), int32(to)); err != nil {
 		return err
 	}
 	for g := range s.o.Layers[0].KV.Heads {
@@ -220,8 +220,8 @@ func (s *scenario) deactivate(t *testing.T, d *datadriven.TestData, q *scenarioS
 // activate puts them back; a token's id is its position.
 func (s *scenario) activate(t *testing.T, d *datadriven.TestData, q *scenarioSeq, layer int) error {
 	from := number(t, d, "from", 0)
-	p := q.s.inactive[inactiveKey{layer, int32(from)}]
-	if err := q.s.Activate(layer, int32(from)); err != nil {
+	p := q.s.swaps.inactive[inactiveKey{layer, int32(from)}]
+	if err := q.s.Swaps().Activate(layer, int32(from)); err != nil {
 		return err
 	}
 	for g := range s.o.Layers[0].KV.Heads {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
 
 	"terrace/attention"
 )
@@ -14,18 +13,16 @@ import (
 // Sequence is one text's KV: for each layer and KV head its tokens in order. Where the pages lie is the layer store's, how
 // tokens are written there the encoding's.
 type Sequence struct {
-	m        *Manager
-	id       uint64 // no other sequence of the manager has or had it; from 1
-	heads    []head // of all layers, [Manager.first]
-	views    []attention.View
-	more     []int // scratch, a KV head
-	store    layerStore
-	enc      encoding
-	inactive map[inactiveKey]*inactivePages // pages out of every view
-	swapWait time.Duration                  // SwapWait
-	slid     int32                          // the lowest position that Truncate can cut at, but for 0
-	states   states
-	closed   bool
+	m      *Manager
+	id     uint64 // no other sequence of the manager has or had it; from 1
+	lists  lists
+	views  []attention.View
+	store  layerStore
+	enc    encoding
+	swaps  Swaps
+	slid   int32 // the lowest position that Truncate can cut at, but for 0
+	states States
+	closed bool
 }
 
 // NewSequence returns an empty sequence.
@@ -33,7 +30,8 @@ func (m *Manager) NewSequence() *Sequence {
 	m.sequences++
 	m.opened++
 	n := m.first[len(m.layers)]
-	s := &Sequence{m: m, id: m.opened, heads: make([]head, n), views: make([]attention.View, n)}
+	s := &Sequence{m: m, id: m.opened, lists: lists{first: m.first, shape: m.o.Layers, all: make([]head, n)}, views: make([]attention.View, n), states: States{m: m}}
+	s.swaps.s = s
 	s.store, s.enc = m.newStore(s), m.codec.encode(s)
 	return s
 }
@@ -41,34 +39,25 @@ func (m *Manager) NewSequence() *Sequence {
 // ID names the sequence among all of its manager, as views do (attention.View.Cache).
 func (s *Sequence) ID() uint64 { return s.id }
 
-// at returns the tokens of a head of a layer that keeps some.
-func (s *Sequence) at(layer, kvHead int) *head { return &s.heads[s.m.first[layer]+kvHead] }
+// Swaps are those of its tokens that leave and come back.
+func (s *Sequence) Swaps() *Swaps { return &s.swaps }
 
-// read returns the tokens that a layer reads: of a head of its own, or of its owner's.
-func (s *Sequence) read(layer, kvHead int) *head { return s.at(s.m.o.Layers.Owner(layer), kvHead) }
-
-// counts is scratch for a number of each KV head of a layer.
-func (s *Sequence) counts(layer int) []int {
-	n := s.m.heads(layer)
-	if cap(s.more) < n {
-		s.more = make([]int, n)
-	}
-	return s.more[:n]
-}
+// States are those of the sequence's recurrent layers.
+func (s *Sequence) States() *States { return &s.states }
 
 // Tokens is the number of tokens that a layer and head read.
-func (s *Sequence) Tokens(layer, kvHead int) int { return len(s.read(layer, kvHead).pos) }
+func (s *Sequence) Tokens(layer, kvHead int) int { return len(s.lists.read(layer, kvHead).pos) }
 
 // PositionList is the positions that a layer and head read, in token order; it is the sequence's own and holds until the
 // sequence changes.
-func (s *Sequence) PositionList(layer, kvHead int) []int32 { return s.read(layer, kvHead).pos }
+func (s *Sequence) PositionList(layer, kvHead int) []int32 { return s.lists.read(layer, kvHead).pos }
 
 // Views are the KV that a layer reads, its own or its owner's, one view a head, valid until the sequence changes.
 func (s *Sequence) Views(layer int) []attention.View {
 	layer = s.m.o.Layers.Owner(layer)
 	out := s.views[s.m.first[layer]:s.m.first[layer+1]]
 	for i := range out {
-		out[i] = attention.View{Layout: *s.m.main(layer), Pages: s.at(layer, i).main.pages, Cache: s.id}
+		out[i] = attention.View{Layout: *s.m.main(layer), Pages: s.lists.at(layer, i).main.pages, Cache: s.id}
 		s.enc.show(layer, i, &out[i])
 	}
 	return out
@@ -92,7 +81,7 @@ func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 		v = k
 	}
 	for g := range heads {
-		first = min(first, s.at(layer, g).main.tokens/l.Tokens)
+		first = min(first, s.lists.at(layer, g).main.tokens/l.Tokens)
 		s.enc.append(layer, g, k[g*l.KeyDim:], heads*l.KeyDim, v[g*l.ValueDim:], heads*l.ValueDim, pos)
 	}
 	s.store.appended(layer, first)
@@ -113,7 +102,7 @@ func (s *Sequence) AppendLater(layer int, pos []int32) (fill func(k, v []float32
 	}
 	l, kvHeads, n, first := s.m.main(layer), s.m.heads(layer), len(pos), make([]int, s.m.heads(layer))
 	for g := range kvHeads {
-		h := s.at(layer, g)
+		h := s.lists.at(layer, g)
 		first[g] = h.main.tokens
 		h.main.count(l, pos)
 		h.pos = append(h.pos, pos...)
@@ -125,7 +114,7 @@ func (s *Sequence) AppendLater(layer int, pos []int32) (fill func(k, v []float32
 		var heads sync.WaitGroup
 		for g := range kvHeads {
 			write := func() {
-				s.at(layer, g).main.write(l, first[g], n, k[g*l.KeyDim:], kvHeads*l.KeyDim, v[g*l.ValueDim:], kvHeads*l.ValueDim)
+				s.lists.at(layer, g).main.write(l, first[g], n, k[g*l.KeyDim:], kvHeads*l.KeyDim, v[g*l.ValueDim:], kvHeads*l.ValueDim)
 			}
 			if n < apartTokens {
 				write()
@@ -150,7 +139,7 @@ func (s *Sequence) Reserve(layer, n int) (apart bool, err error) {
 func (s *Sequence) reserve(layer, n int) error {
 	err := s.enc.reserve(layer, n)
 	if err == nil {
-		more := s.counts(layer)
+		more := s.lists.counts(layer)
 		s.enc.incoming(layer, n, more)
 		err = s.store.reserve(layer, more)
 	}
@@ -166,7 +155,7 @@ func (s *Sequence) reserve(layer, n int) error {
 // quantized again with their new neighbours, which adds at most half a step of the new scale to each number. On ErrBudget
 // (a quantized cache moves up to 15 tokens back into its window) nothing has changed.
 func (s *Sequence) Keep(layer, kvHead int, keep []int) error {
-	h := s.at(layer, kvHead)
+	h := s.lists.at(layer, kvHead)
 	for i, x := range keep {
 		if x < 0 || x >= len(h.pos) || (i > 0 && x <= keep[i-1]) {
 			return fmt.Errorf("kvmanager: keep index %d at %d of layer %d head %d with %d tokens: %w", x, i, layer, kvHead, len(h.pos), ErrPlan)
@@ -200,7 +189,7 @@ func (s *Sequence) MoveKeys(layer, kvHead int, first int32, fn func(from int, ke
 	if err := s.EditKeys(layer, kvHead, fn); err != nil {
 		return err
 	}
-	h := s.at(layer, kvHead)
+	h := s.lists.at(layer, kvHead)
 	for i := range h.pos {
 		h.pos[i] = first + int32(i)
 	}
@@ -219,17 +208,17 @@ func (s *Sequence) Together(n int) int {
 }
 
 // Truncate forgets every token whose position is not below next (rolling back a pass that was not accepted). ErrSlid where rows
-// that follow would read tokens that Slide has freed, ErrPlan where the state of recurrent layers is not known there (StateBefore), or
+// that follow would read tokens that Slide has freed, ErrPlan where the state of recurrent layers is not known there (States.Before), or
 // inactive tokens lie on both sides: then nothing has changed.
 func (s *Sequence) Truncate(next int32) error {
-	if err := errors.Join(s.reaches(next), s.checkCut(next), s.partsInactive(next)); err != nil {
+	if err := errors.Join(s.reaches(next), s.states.checkCut(next), s.swaps.parts(next)); err != nil {
 		return err
 	}
 	if next == 0 {
 		s.slid = 0
 	}
-	s.dropInactive(next)
-	err := errors.Join(s.cutStates(next), s.releaseAll())
+	s.swaps.drop(next)
+	err := errors.Join(s.states.cut(next), s.releaseAll())
 	for layer := range s.m.layers {
 		err = errors.Join(err, s.truncateLayer(layer, next))
 	}
@@ -245,7 +234,7 @@ func (s *Sequence) truncateLayer(layer int, next int32) error {
 	}
 	var err error
 	for g := 0; g < s.m.heads(layer) && err == nil; g++ {
-		if n := firstAtLeast(s.at(layer, g).pos, next); n < len(s.at(layer, g).pos) {
+		if n := firstAtLeast(s.lists.at(layer, g).pos, next); n < len(s.lists.at(layer, g).pos) {
 			err = s.enc.cut(layer, g, n)
 		}
 	}
@@ -263,16 +252,16 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if s.closed {
 		return nil, fmt.Errorf("kvmanager: fork: %w", ErrClosed)
 	}
-	if len(s.inactive) > 0 {
+	if len(s.swaps.inactive) > 0 {
 		return nil, fmt.Errorf("kvmanager: fork of a sequence with inactive tokens: %w", ErrPlan)
 	}
 	f := s.m.NewSequence()
 	f.slid = s.slid
-	for i := range s.heads {
-		f.heads[i] = head{main: s.heads[i].main.clone(), pos: slices.Clone(s.heads[i].pos)}
+	for i := range s.lists.all {
+		f.lists.all[i] = head{main: s.lists.all[i].main.clone(), pos: slices.Clone(s.lists.all[i].pos)}
 	}
 	s.enc.share(f.enc)
-	if err := errors.Join(s.store.share(f.store), s.forkStates(f)); err != nil {
+	if err := errors.Join(s.store.share(f.store), s.states.fork(&f.states)); err != nil {
 		f.Free()
 		return nil, err
 	}
@@ -285,11 +274,11 @@ func (s *Sequence) Free() {
 		return
 	}
 	s.closed = true
-	s.dropInactive(0)
-	s.freeStates()
+	s.swaps.drop(0)
+	s.states.free()
 	s.enc.free()
 	s.store.free()
-	clear(s.heads)
+	clear(s.lists.all)
 	s.m.sequences--
 }
 

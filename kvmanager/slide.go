@@ -44,7 +44,7 @@ func SlidingTokens(window, rows, pageTokens int) int {
 func (s *Sequence) slideLayer(layer int, low, window int32) {
 	t, heads, tokens := s.m.o.Layout.Tokens, s.m.heads(layer), math.MaxInt
 	for g := range heads {
-		h := s.at(layer, g)
+		h := s.lists.at(layer, g)
 		tokens = min(tokens, firstAtLeast(h.pos, low), h.main.tokens)
 	}
 	n := tokens / slideTokens(t) * slideTokens(t) / t
@@ -56,7 +56,7 @@ func (s *Sequence) slideLayer(layer int, low, window int32) {
 		return
 	}
 	for g := range heads {
-		h := s.at(layer, g)
+		h := s.lists.at(layer, g)
 		last = max(last, h.pos[n*t-1])
 		h.main.pages = slices.Delete(h.main.pages, 0, n)
 		h.main.tokens -= n * t

@@ -145,7 +145,7 @@ func slides(t *testing.T, tiers bool, rng *rand.Rand) {
 func held(o Options, s *Sequence, want *reference) *reference {
 	c := want.clone()
 	for i := range c.pos {
-		n := len(c.pos[i]) - len(s.heads[i].pos)
+		n := len(c.pos[i]) - len(s.lists.all[i].pos)
 		c.ids[i], c.pos[i] = c.ids[i][n:], c.pos[i][n:]
 	}
 	least := want.clone()

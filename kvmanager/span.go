@@ -13,7 +13,7 @@ type Span struct {
 }
 
 // MainTokens is how many tokens of a layer and KV head lie in the main pages: all of them but a quantized cache's window.
-func (s *Sequence) MainTokens(layer, kvHead int) int { return s.at(layer, kvHead).main.tokens }
+func (s *Sequence) MainTokens(layer, kvHead int) int { return s.lists.at(layer, kvHead).main.tokens }
 
 // MainOf is how many of a sequence's first tokens lie in main pages once that many were appended.
 func (m *Manager) MainOf(tokens int) int {
@@ -30,7 +30,7 @@ func (m *Manager) RecentFormat() kvpage.Layout {
 // AppendMain appends the pages of the main tokens from to to-1 of a layer and KV head to data and returns their positions, which
 // are the sequence's own. from is a page's first token, and so is to, unless it is the end. The layer must be readable (Acquire).
 func (s *Sequence) AppendMain(data []byte, layer, kvHead, from, to int) ([]byte, []int32, error) {
-	h, l := s.at(layer, kvHead), s.m.main(layer)
+	h, l := s.lists.at(layer, kvHead), s.m.main(layer)
 	if s.closed || from < 0 || to < from || to > h.main.tokens || from%l.Tokens != 0 || to%l.Tokens != 0 && to != h.main.tokens {
 		return data, nil, fmt.Errorf("kvmanager: tokens %d to %d of layer %d head %d, which has %d in pages of %d: %w", from, to, layer, kvHead, h.main.tokens, l.Tokens, ErrPlan)
 	}
@@ -53,7 +53,7 @@ func (s *Sequence) AppendRecent(data []byte, layer, kvHead int) ([]byte, []int32
 	for i := range w.pages {
 		data = append(data, w.pages[i].Data...)
 	}
-	h := s.at(layer, kvHead)
+	h := s.lists.at(layer, kvHead)
 	return data, h.pos[h.main.tokens:], nil
 }
 
@@ -68,10 +68,10 @@ func (s *Sequence) Restore(layer int, main, recent []Span) error {
 	if len(main) != heads || recent != nil && len(recent) != heads {
 		return fmt.Errorf("kvmanager: restore of %d heads, want %d: %w", len(main), heads, ErrPlan)
 	}
-	more := s.counts(layer)
+	more := s.lists.counts(layer)
 	first := 1 << 30
 	for g := range main {
-		h := s.at(layer, g)
+		h := s.lists.at(layer, g)
 		if more[g] = 0; len(main[g].Pos)+len(main[g].Data) == 0 {
 			continue
 		}
@@ -85,7 +85,7 @@ func (s *Sequence) Restore(layer int, main, recent []Span) error {
 		return err
 	}
 	for g := range main {
-		h := s.at(layer, g)
+		h := s.lists.at(layer, g)
 		if more[g] == 0 {
 			continue
 		}
@@ -107,7 +107,7 @@ func (s *Sequence) restoreRecent(layer int, recent []Span) error {
 			continue
 		}
 		e, ok := s.enc.(*quantized)
-		h := s.at(layer, g)
+		h := s.lists.at(layer, g)
 		if !ok || !follows(h.pos, span.Pos) || len(span.Data) != pagesOf(len(span.Pos), l.Tokens)*l.PageBytes() {
 			return fmt.Errorf("kvmanager: restore of a window of %d tokens in %d bytes, layer %d head %d: %w", len(span.Pos), len(span.Data), layer, g, ErrPlan)
 		}

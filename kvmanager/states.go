@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// states is what a sequence keeps beside its KV: the fixed-size state of its recurrent layers, all layers in one piece of memory. There
+// States is what a sequence keeps beside its KV: the fixed-size state of its recurrent layers, all layers in one piece of memory. There
 // are two copies: the state after the tokens that are read, and the one that a pass in progress writes, which was the state before
-// the last pass until then. Others are kept at chosen places (SaveStates); they are never written.
-type states struct {
+// the last pass until then. Others are kept at chosen places (Save); they are never written.
+type States struct {
+	m          *Manager
 	now, other stateCopy
 	pending    []bool // [layers] the pass in progress has written the layer's part of other; nil = there is no such pass
 	saved      []*stateCopy
@@ -36,31 +37,30 @@ func (m *Manager) stateAt(layer int) (first, n int) {
 // StateBytes is one copy of the state of a sequence.
 func (m *Manager) StateBytes() int64 { return m.o.Layers.StateBytes() }
 
-// ReserveStates makes room for the sequence's state before its first pass; ErrBudget where there is none.
-func (s *Sequence) ReserveStates() error {
-	size := s.m.StateBytes()
-	if size == 0 || s.states.now.data != nil {
+// Reserve makes room for the sequence's state before its first pass; ErrBudget where there is none.
+func (x *States) Reserve() error {
+	size := x.m.StateBytes()
+	if size == 0 || x.now.data != nil {
 		return nil
 	}
-	if err := s.m.Charge(2 * size); err != nil {
+	if err := x.m.Charge(2 * size); err != nil {
 		return fmt.Errorf("kvmanager: state of %d bytes, twice: %w", size, err)
 	}
-	s.states.now.data, s.states.other.data = make([]float32, size/4), make([]float32, size/4)
-	s.states.other.at = -1
+	x.now.data, x.other.data = make([]float32, size/4), make([]float32, size/4)
+	x.other.at = -1
 	return nil
 }
 
-// State is a layer's state before the next rows of the pass in progress, and where it is to be after them: the same memory from the
-// second time in a pass on. CommitStates ends the pass; Truncate takes it back.
-func (s *Sequence) State(layer int) (from, to []float32, err error) {
-	if err := s.ReserveStates(); err != nil {
+// Layer is a layer's state before the next rows of the pass in progress, and where it is to be after them: the same memory from the
+// second time in a pass on. Commit ends the pass; Truncate takes it back.
+func (x *States) Layer(layer int) (from, to []float32, err error) {
+	if err := x.Reserve(); err != nil {
 		return nil, nil, err
 	}
-	x := &s.states
 	if x.pending == nil {
-		x.pending, x.other.at = make([]bool, len(s.m.o.Layers)), -1
+		x.pending, x.other.at = make([]bool, len(x.m.o.Layers)), -1
 	}
-	first, n := s.m.stateAt(layer)
+	first, n := x.m.stateAt(layer)
 	to = x.other.data[first : first+n : first+n]
 	if from = to; !x.pending[layer] {
 		from = x.now.data[first : first+n : first+n]
@@ -69,9 +69,8 @@ func (s *Sequence) State(layer int) (from, to []float32, err error) {
 	return from, to, nil
 }
 
-// CommitStates says that the rows of the pass in progress are read, which brought the text to that many tokens.
-func (s *Sequence) CommitStates(tokens int32) {
-	x := &s.states
+// Commit says that the rows of the pass in progress are read, which brought the text to that many tokens.
+func (x *States) Commit(tokens int32) {
 	if x.pending == nil {
 		return
 	}
@@ -79,14 +78,14 @@ func (s *Sequence) CommitStates(tokens int32) {
 	x.now, x.other = x.other, x.now
 }
 
-// StateBefore is the last position at or before one after whose tokens the state is known: where a text that is taken back goes on from.
+// Before is the last position at or before one after whose tokens the state is known: where a text that is taken back goes on from.
 // Without recurrent layers it is the position itself.
-func (s *Sequence) StateBefore(next int32) int32 {
-	if s.m.StateBytes() == 0 {
+func (x *States) Before(next int32) int32 {
+	if x.m.StateBytes() == 0 {
 		return next
 	}
 	best := int32(0)
-	for _, c := range s.states.known() {
+	for _, c := range x.known() {
 		if c.at <= next {
 			best = max(best, c.at)
 		}
@@ -95,7 +94,7 @@ func (s *Sequence) StateBefore(next int32) int32 {
 }
 
 // known are the copies that are a state after some tokens.
-func (x *states) known() []*stateCopy {
+func (x *States) known() []*stateCopy {
 	all := slices.Clone(x.saved)
 	for _, c := range []*stateCopy{&x.now, &x.other} {
 		if c.data != nil && c.at >= 0 {
@@ -105,46 +104,45 @@ func (x *states) known() []*stateCopy {
 	return all
 }
 
-// SaveStates keeps the state after the tokens that are read, as far as there is room in the budget without anything leaving it. What is
+// Save keeps the state after the tokens that are read, as far as there is room in the budget without anything leaving it. What is
 // saved belongs to the forks too.
-func (s *Sequence) SaveStates() {
-	x, size := &s.states, s.m.StateBytes()
+func (x *States) Save() {
+	size := x.m.StateBytes()
 	if size == 0 || x.now.data == nil || x.now.at <= 0 || slices.ContainsFunc(x.saved, func(c *stateCopy) bool { return c.at == x.now.at }) {
 		return
 	}
 	if len(x.saved) == MostSavedStates {
-		s.dropSaved(slices.IndexFunc(x.saved, func(c *stateCopy) bool { return c.at != x.pin }))
+		x.dropSaved(slices.IndexFunc(x.saved, func(c *stateCopy) bool { return c.at != x.pin }))
 	}
-	if s.m.Room(size) != nil || s.m.Charge(size) != nil {
+	if x.m.Room(size) != nil || x.m.Charge(size) != nil {
 		return
 	}
 	x.saved = append(x.saved, &stateCopy{at: x.now.at, data: slices.Clone(x.now.data), users: 1})
 	slices.SortFunc(x.saved, func(a, b *stateCopy) int { return int(a.at - b.at) })
 }
 
-// PinStates is SaveStates of a state that stays while the text does: the text is never taken back to before it.
-func (s *Sequence) PinStates() {
-	s.SaveStates()
-	s.states.pin = s.states.now.at
+// Pin is Save of a state that stays while the text does: the text is never taken back to before it.
+func (x *States) Pin() {
+	x.Save()
+	x.pin = x.now.at
 }
 
 // dropSaved forgets a saved state.
-func (s *Sequence) dropSaved(i int) {
-	c := s.states.saved[i]
-	s.states.saved = slices.Delete(s.states.saved, i, i+1)
+func (x *States) dropSaved(i int) {
+	c := x.saved[i]
+	x.saved = slices.Delete(x.saved, i, i+1)
 	if c.users--; c.users == 0 {
-		s.m.Refund(s.m.StateBytes())
+		x.m.Refund(x.m.StateBytes())
 	}
 }
 
-// cutStates takes the state back to that after the tokens before a position, which must be known (StateBefore): ErrPlan.
-func (s *Sequence) cutStates(next int32) error {
-	x := &s.states
+// cut takes the state back to that after the tokens before a position, which must be known (Before): ErrPlan.
+func (x *States) cut(next int32) error {
 	if x.pending != nil {
 		x.pending, x.other.at = nil, -1
 	}
 	for i := len(x.saved) - 1; i >= 0 && x.saved[i].at > next; i-- {
-		s.dropSaved(i)
+		x.dropSaved(i)
 	}
 	switch {
 	case x.now.data == nil || x.now.at == next:
@@ -167,60 +165,60 @@ func (s *Sequence) cutStates(next int32) error {
 }
 
 // checkCut refuses a cut to a position whose state is not known.
-func (s *Sequence) checkCut(next int32) error {
-	if s.states.now.data == nil || next >= s.states.now.at || s.StateBefore(next) == next {
+func (x *States) checkCut(next int32) error {
+	if x.now.data == nil || next >= x.now.at || x.Before(next) == next {
 		return nil
 	}
 	return fmt.Errorf("kvmanager: truncating to position %d, where the state of the recurrent layers is not known: %w", next, ErrPlan)
 }
 
-// forkStates gives a fork a copy of the state, and the saved ones.
-func (s *Sequence) forkStates(f *Sequence) error {
-	if s.states.now.data == nil {
+// fork gives a fork a copy of the state, and the saved ones.
+func (x *States) fork(f *States) error {
+	if x.now.data == nil {
 		return nil
 	}
-	if err := f.ReserveStates(); err != nil {
+	if err := f.Reserve(); err != nil {
 		return err
 	}
-	f.states.now.at = s.states.now.at
-	copy(f.states.now.data, s.states.now.data)
-	f.states.saved, f.states.pin = slices.Clone(s.states.saved), s.states.pin
-	for _, c := range f.states.saved {
+	f.now.at = x.now.at
+	copy(f.now.data, x.now.data)
+	f.saved, f.pin = slices.Clone(x.saved), x.pin
+	for _, c := range f.saved {
 		c.users++
 	}
 	return nil
 }
 
-// freeStates gives the memory back.
-func (s *Sequence) freeStates() {
-	for len(s.states.saved) > 0 {
-		s.dropSaved(0)
+// free gives the memory back.
+func (x *States) free() {
+	for len(x.saved) > 0 {
+		x.dropSaved(0)
 	}
-	if s.states.now.data != nil {
-		s.m.Refund(2 * s.m.StateBytes())
+	if x.now.data != nil {
+		x.m.Refund(2 * x.m.StateBytes())
 	}
-	s.states = states{}
+	*x = States{m: x.m}
 }
 
-// AppendState appends the state after so many tokens to data, as RestoreState takes it; false where it is not known.
-func (s *Sequence) AppendState(data []byte, tokens int32) ([]byte, bool) {
-	for _, c := range s.states.known() {
+// Append appends the state after so many tokens to data, as Restore takes it; false where it is not known.
+func (x *States) Append(data []byte, tokens int32) ([]byte, bool) {
+	for _, c := range x.known() {
 		if c.at == tokens {
 			return appendFloats(data, c.data), true
 		}
 	}
-	return data, s.m.StateBytes() == 0
+	return data, x.m.StateBytes() == 0
 }
 
-// RestoreState gives an empty sequence the state after tokens; ErrPlan where it is another model's.
-func (s *Sequence) RestoreState(tokens int32, data []byte) error {
-	if int64(len(data)) != s.m.StateBytes() {
-		return fmt.Errorf("kvmanager: state of %d bytes, want %d: %w", len(data), s.m.StateBytes(), ErrPlan)
+// Restore gives an empty sequence the state after tokens; ErrPlan where it is another model's.
+func (x *States) Restore(tokens int32, data []byte) error {
+	if int64(len(data)) != x.m.StateBytes() {
+		return fmt.Errorf("kvmanager: state of %d bytes, want %d: %w", len(data), x.m.StateBytes(), ErrPlan)
 	}
-	if err := s.ReserveStates(); err != nil || len(data) == 0 {
+	if err := x.Reserve(); err != nil || len(data) == 0 {
 		return err
 	}
-	readFloats(s.states.now.data, data)
-	s.states.now.at, s.states.other.at = tokens, -1
+	readFloats(x.now.data, data)
+	x.now.at, x.other.at = tokens, -1
 	return nil
 }

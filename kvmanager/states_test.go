@@ -27,7 +27,7 @@ func recurrent(t *testing.T, budget int64) *Manager {
 func stepped(t *testing.T, s *Sequence, x float32, tokens int32) {
 	t.Helper()
 	for _, layer := range []int{0, 2} {
-		from, to, err := s.State(layer)
+		from, to, err := s.States().Layer(layer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,13 +35,13 @@ func stepped(t *testing.T, s *Sequence, x float32, tokens int32) {
 			to[i] = from[i] + x
 		}
 	}
-	s.CommitStates(tokens)
+	s.States().Commit(tokens)
 }
 
 // now are the numbers of the state after so many tokens.
 func now(t *testing.T, s *Sequence, tokens int32) []float32 {
 	t.Helper()
-	data, known := s.AppendState(nil, tokens)
+	data, known := s.States().Append(nil, tokens)
 	if !known {
 		t.Fatalf("state after %d tokens is not known", tokens)
 	}
@@ -65,19 +65,19 @@ func TestStates(t *testing.T) {
 	if got := now(t, s, 4); !slices.Equal(got, eight(1)) {
 		t.Errorf("before the last pass: %v", got)
 	}
-	first, to, err := s.State(0)
+	first, to, err := s.States().Layer(0)
 	if err != nil || &first[0] == &to[0] {
 		t.Fatal(first, err)
 	}
 	copy(to, []float32{9, 9, 9, 9, 9, 9})
-	if again, _, _ := s.State(0); &again[0] != &to[0] {
+	if again, _, _ := s.States().Layer(0); &again[0] != &to[0] {
 		t.Error("the rows behind in a pass do not go on from the state of those before")
 	}
 	if err := s.Truncate(5); err != nil { // the pass fails
 		t.Fatal(err)
 	}
-	if got := now(t, s, 5); !slices.Equal(got, eight(3)) || s.StateBefore(4) != 0 {
-		t.Errorf("after a pass that was taken back: %v; known before 4: %d", got, s.StateBefore(4))
+	if got := now(t, s, 5); !slices.Equal(got, eight(3)) || s.States().Before(4) != 0 {
+		t.Errorf("after a pass that was taken back: %v; known before 4: %d", got, s.States().Before(4))
 	}
 	if err := s.Truncate(4); !errors.Is(err, ErrPlan) {
 		t.Errorf("truncating to where no state is known: %v", err)
@@ -103,14 +103,14 @@ func TestSavedStates(t *testing.T) {
 	m := recurrent(t, 0)
 	s := m.NewSequence()
 	stepped(t, s, 1, 10)
-	s.PinStates()
+	s.States().Pin()
 	for i := range 6 {
 		stepped(t, s, 1, int32(20+10*i))
-		s.SaveStates()
-		s.SaveStates()
+		s.States().Save()
+		s.States().Save()
 	}
 	for next, want := range map[int32]int32{9: 0, 10: 10, 49: 10, 50: 50, 65: 60, 99: 70} {
-		if got := s.StateBefore(next); got != want {
+		if got := s.States().Before(next); got != want {
 			t.Errorf("known before %d: %d, want %d", next, got, want)
 		}
 	}
@@ -132,8 +132,8 @@ func TestSavedStates(t *testing.T) {
 	if got := now(t, s, 70); !slices.Equal(got, eight(7)) {
 		t.Errorf("the text that was forked: %v", got)
 	}
-	if err := s.Truncate(60); err != nil || s.StateBefore(99) != 60 {
-		t.Errorf("back to 60: %v, known: %d", err, s.StateBefore(99))
+	if err := s.Truncate(60); err != nil || s.States().Before(99) != 60 {
+		t.Errorf("back to 60: %v, known: %d", err, s.States().Before(99))
 	}
 	s.Free()
 	if got := now(t, f, 10); !slices.Equal(got, eight(1)) {
@@ -158,7 +158,7 @@ func TestStateBudget(t *testing.T) {
 	}
 	stepped(t, s, 1, 1)
 	steps(64, "a text")
-	s.SaveStates()
+	s.States().Save()
 	steps(96, "a saved state")
 	f, err := s.Fork()
 	if err != nil {
@@ -166,18 +166,18 @@ func TestStateBudget(t *testing.T) {
 	}
 	steps(160, "a fork")
 	stepped(t, s, 1, 2)
-	s.SaveStates()
+	s.States().Save()
 	steps(192, "two saved")
 	stepped(t, s, 1, 3)
-	s.SaveStates()
-	if steps(192, "no room to save"); s.StateBefore(3) != 3 || s.StateBefore(2) != 2 {
-		t.Errorf("known: %d, %d", s.StateBefore(3), s.StateBefore(2))
+	s.States().Save()
+	if steps(192, "no room to save"); s.States().Before(3) != 3 || s.States().Before(2) != 2 {
+		t.Errorf("known: %d, %d", s.States().Before(3), s.States().Before(2))
 	}
 	if _, err := s.Fork(); !errors.Is(err, ErrBudget) {
 		t.Errorf("a fork without room: %v", err)
 	}
 	steps(192, "no room for a fork")
-	if _, _, err := m.NewSequence().State(0); !errors.Is(err, ErrBudget) {
+	if _, _, err := m.NewSequence().States().Layer(0); !errors.Is(err, ErrBudget) {
 		t.Errorf("a text without room: %v", err)
 	}
 	s.Free()
@@ -186,27 +186,27 @@ func TestStateBudget(t *testing.T) {
 	steps(0, "nothing")
 }
 
-// TestRestoreState: what AppendState gives is the state of another text; other lengths are refused.
+// TestRestoreState: what States.Append gives is the state of another text; other lengths are refused.
 func TestRestoreState(t *testing.T) {
 	m := recurrent(t, 0)
 	s, f := m.NewSequence(), m.NewSequence()
 	stepped(t, s, 2.5, 7)
-	data, known := s.AppendState(nil, 7)
+	data, known := s.States().Append(nil, 7)
 	if !known || int64(len(data)) != m.StateBytes() {
 		t.Fatal(len(data), known)
 	}
-	if _, known := s.AppendState(nil, 6); known {
+	if _, known := s.States().Append(nil, 6); known {
 		t.Error("the state after 6 tokens is known")
 	}
 	for _, bad := range [][]byte{nil, data[:28], append(slices.Clone(data), 0)} {
-		if err := f.RestoreState(7, bad); !errors.Is(err, ErrPlan) {
+		if err := f.States().Restore(7, bad); !errors.Is(err, ErrPlan) {
 			t.Errorf("%d bytes: %v", len(bad), err)
 		}
 	}
-	if err := f.RestoreState(7, data); err != nil {
+	if err := f.States().Restore(7, data); err != nil {
 		t.Fatal(err)
 	}
-	if got := now(t, f, 7); !slices.Equal(got, eight(2.5)) || f.StateBefore(8) != 7 {
-		t.Errorf("%v, known before 8: %d", got, f.StateBefore(8))
+	if got := now(t, f, 7); !slices.Equal(got, eight(2.5)) || f.States().Before(8) != 7 {
+		t.Errorf("%v, known before 8: %d", got, f.States().Before(8))
 	}
 }

@@ -41,7 +41,7 @@ func newTiered(s *Sequence, k *backing) *tiered {
 func (t *tiered) tokens() int { return t.s.m.o.Layout.Tokens }
 
 // main is a layer and head's list.
-func (t *tiered) main(layer, kvHead int) *list { return &t.s.at(layer, kvHead).main }
+func (t *tiered) main(layer, kvHead int) *list { return &t.s.lists.at(layer, kvHead).main }
 
 func (t *tiered) reserve(layer int, more []int) error {
 	k, lb := t.k, &t.layers[layer]

@@ -26,12 +26,12 @@ func (s *scenario) swap(x *scenarioText, off, on []int32) error {
 	var err error
 	for layer := 1; layer <= 2; layer++ {
 		for _, b := range off {
-			err = errors.Join(err, x.Seq().Deactivate(layer, b*size, (b+1)*size))
+			err = errors.Join(err, x.Seq().Swaps().Deactivate(layer, b*size, (b+1)*size))
 		}
 	}
 	for layer := 1; layer <= 2; layer++ {
 		for _, b := range on {
-			err = errors.Join(err, x.Seq().Activate(layer, b*size))
+			err = errors.Join(err, x.Seq().Swaps().Activate(layer, b*size))
 		}
 		x.Bring(layer)
 	}
@@ -204,7 +204,7 @@ func TestLateTokensAreShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			for layer := 1; layer <= 2; layer++ { // forgotten, and computed again
-				if err := x.Seq().Activate(layer, 64); err != nil {
+				if err := x.Seq().Swaps().Activate(layer, 64); err != nil {
 					t.Fatal(err)
 				}
 				for g := range 2 {

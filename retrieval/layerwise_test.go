@@ -237,7 +237,7 @@ func TestStatesFollowPasses(t *testing.T) {
 		defer s.close(t)
 		x := s.text(t, "a", spec)
 		write := func(v float32) {
-			from, to, err := x.Seq().State(0)
+			from, to, err := x.Seq().States().Layer(0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -260,7 +260,7 @@ func TestStatesFollowPasses(t *testing.T) {
 		if err := s.step(x); err != nil {
 			t.Fatal(err)
 		}
-		data, known := x.Seq().AppendState(nil, 21)
+		data, known := x.Seq().States().Append(nil, 21)
 		if !known || !slices.Equal(data[:4], []byte{0, 0, 0x80, 0x40}) { // 4: three chunks and a step
 			t.Errorf("the state after 21 tokens is known: %v, %v", known, data)
 		}

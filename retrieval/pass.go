@@ -377,7 +377,7 @@ func (p *Pass) End() {
 			r.Sequence.sel.stepped()
 		}
 		r.Sequence.read += int32(r.New)
-		r.Sequence.seq.CommitStates(r.Sequence.read)
+		r.Sequence.seq.States().Commit(r.Sequence.read)
 		if p.f.o.WindowOnly && r.Sequence.Plain() {
 			r.Sequence.seq.Slide(r.certain())
 		}

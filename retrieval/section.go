@@ -40,7 +40,7 @@ func (f *Shared) DropRows() {
 // EndSection says that the text is read up to n, after rows of its prompt that passed layer by layer.
 func (t *Sequence) EndSection(n int32) {
 	t.read = n
-	t.seq.CommitStates(n)
+	t.seq.States().Commit(n)
 	if t.f.o.WindowOnly && t.Plain() {
 		t.seq.Slide(n)
 	}

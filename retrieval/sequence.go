@@ -180,17 +180,17 @@ func (t *Sequence) Prunes(layer int) bool {
 // SetRead says how many positions have been read of a text whose prompt passed layer by layer.
 func (t *Sequence) SetRead(n int32) {
 	t.read = n
-	t.seq.CommitStates(n)
+	t.seq.States().Commit(n)
 }
 
 // Prefetch begins to bring a layer into host memory that a decode step reads whole.
 func (t *Sequence) Prefetch(layer int) { t.res.prefetch(layer, t.read, true) }
 
-// Bring begins to read what came back of a layer and is to stay in host memory (kvmanager.Sequence.Bring).
-func (t *Sequence) Bring(layer int) { t.seq.Bring(layer, t.lowest(layer, t.read)) }
+// Bring begins to read what came back of a layer and is to stay in host memory (kvmanager.Swaps.Bring).
+func (t *Sequence) Bring(layer int) { t.seq.Swaps().Bring(layer, t.lowest(layer, t.read)) }
 
 // AwaitSwaps waits for tokens that come and go as a whole.
-func (t *Sequence) AwaitSwaps() error { return t.f.storeError(t.seq.AwaitSwaps()) }
+func (t *Sequence) AwaitSwaps() error { return t.f.storeError(t.seq.Swaps().Await()) }
 
 // Home is the number under which the backing store keeps the text.
 func (t *Sequence) Home() uint64 { return t.seq.Home() }

@@ -178,7 +178,7 @@ func (f *Shared) Begin(passes ...*Pass) error {
 	if f.o.KV.StateBytes() > 0 {
 		for _, p := range passes {
 			for i := range p.Rows {
-				if err := p.Rows[i].Sequence.seq.ReserveStates(); err != nil {
+				if err := p.Rows[i].Sequence.seq.States().Reserve(); err != nil {
 					return fmt.Errorf("retrieval: %w", err)
 				}
 			}

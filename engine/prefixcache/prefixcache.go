@@ -382,7 +382,7 @@ func (c *Cache) restore(s *engine.Session, ids []int, records []*contexts.Record
 		if c.state == 0 {
 			return nil
 		}
-		return seq.RestoreState(int32(tokens), records[len(spans)-1].Section(1+len(c.shape)))
+		return seq.States().Restore(int32(tokens), records[len(spans)-1].Section(1+len(c.shape)))
 	})
 	if !ok {
 		tokens = 0

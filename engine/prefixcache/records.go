@@ -51,7 +51,7 @@ func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent, ran
 			if c.stateOf(m) == 0 {
 				return dst, nil
 			}
-			dst, known := seq.AppendState(dst, int32(m.First+m.Tokens))
+			dst, known := seq.States().Append(dst, int32(m.First+m.Tokens))
 			if !known {
 				return nil, fmt.Errorf("prefixcache: the state of recurrent layers after %d tokens is not known: %w", m.First+m.Tokens, engine.ErrOption)
 			}

@@ -192,9 +192,9 @@ func (s *scenario) command(t *testing.T, d *datadriven.TestData) error {
 	case "leave", "back":
 		was, from := slices.Clone(s.seq.PositionList(layer, 0)), int32(number(t, d, "from", 0))
 		if d.Cmd == "back" {
-			return errors.Join(s.seq.Activate(layer, from), s.c.Follow(layer, was))
+			return errors.Join(s.seq.Swaps().Activate(layer, from), s.c.Follow(layer, was))
 		}
-		return errors.Join(s.seq.Deactivate(layer, from, int32(number(t, d, "to", 0))), s.c.Follow(layer, was))
+		return errors.Join(s.seq.Swaps().Deactivate(layer, from, int32(number(t, d, "to", 0))), s.c.Follow(layer, was))
 	case "limit":
 		s.c.SetLimit(number(t, d, "slots", 0))
 	case "reclaim":

@@ -27,6 +27,11 @@ type hillinfer struct {
 	whole     bool // tokens are hot or cold in all layers together
 	rankings  int  // selections made in this step: one a layer, or one a KV head
 
+	rankScratch
+}
+
+// rankScratch is what a ranking works in.
+type rankScratch struct {
 	scores []float32
 	merged []float32
 	pick   picker

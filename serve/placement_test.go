@@ -154,7 +154,7 @@ func TestPlacement(t *testing.T) {
 	}
 	settled(t, b)
 	for i, tier := range store.Tiers() {
-		if _, peak := store.Held(i); peak > tier.CapacityBytes {
+		if _, peak := store.On(i).Held(); peak > tier.CapacityBytes {
 			t.Errorf("%s held %d of %d bytes", tier.Kind, peak, tier.CapacityBytes)
 		}
 	}
@@ -234,7 +234,7 @@ func TestPlacementTooSmall(t *testing.T) {
 		}
 		settled(t, b)
 	}
-	if now, _ := store.Held(0); now != 0 {
+	if now, _ := store.On(0).Held(); now != 0 {
 		t.Errorf("%d bytes are held", now)
 	}
 }

@@ -44,22 +44,22 @@ func (f *careFlags) add(cmd *cobra.Command) *cobra.Command {
 }
 
 // open opens the stores; here one that cannot be opened is an error.
-func (f *careFlags) open(a *app, readOnly bool) (*contexts.Store, error) {
+func (f *careFlags) open(a *app, readOnly bool) (c contexts.Care, err error) {
 	specs, err := parseStores(f.stores)
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	if len(specs) == 0 {
-		return nil, usageErrorf("store: want --store, as %s", tierspec.Forms(tierspec.Stored))
+		return c, usageErrorf("store: want --store, as %s", tierspec.Forms(tierspec.Stored))
 	}
 	o := a.storeOptions()
 	o.ReadOnly = readOnly
 	s, err := contexts.Open(a.ctx, specs, o)
 	if err != nil {
 		_ = s.Close()
-		return nil, err
+		return c, err
 	}
-	return s, nil
+	return contexts.Care{Store: s}, nil
 }
 
 type listedJSON struct {

@@ -251,7 +251,7 @@ func TestRecurrentRecords(t *testing.T) {
 	found := cache.Find(t.Context(), prompt, nil, "")
 	keys := found.Keys()[:1]
 	found.Close()
-	records, err := store.ReadFrom(t.Context(), 0, keys)
+	records, err := store.On(0).Read(t.Context(), keys)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func (c *Cache) Unplaced() string {
 }
 
 // BlockTokens is how many tokens a block of a plain prefix has.
-func (c *Cache) BlockTokens() int { return c.block }
+func (c *recordForm) BlockTokens() int { return c.block }
 
 // Blocks are the keys of the whole blocks of ids, as full attention reads them.
 func (c *Cache) Blocks(ids []int, salt string) []contexts.Key {

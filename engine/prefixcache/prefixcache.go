@@ -23,18 +23,23 @@ const blockTokens = 64
 // Cache is an engine's part in a store of contexts: keys for what its sessions read, and records made from their KV. Its methods
 // may be called on nil: nothing is found.
 type Cache struct {
-	e      *engine.Engine
+	recordForm
 	store  *contexts.Store
 	full   *policy.Spec
 	fields []contexts.Field
-	info   string
-	shape  cacheshape.Model
-	lists  []list // of the tokens of a text, in the order of records
-	first  []int  // each layer's first list, [layers+1]
-	state  int    // bytes of the state of recurrent layers, which a block has of its end; 0 = there are none
-	block  int    // tokens of a block
 	unfit  string // why KV of this engine cannot be kept; empty = it can
 	answer bool   // decoded tokens are kept and found too
+}
+
+// recordForm is what records of an engine's KV hold.
+type recordForm struct {
+	e     *engine.Engine
+	info  string
+	shape cacheshape.Model
+	lists []list // of the tokens of a text, in the order of records
+	first []int  // each layer's first list, [layers+1]
+	state int    // bytes of the state of recurrent layers, which a block has of its end; 0 = there are none
+	block int    // tokens of a block
 }
 
 // list is the tokens of a layer and KV head.
@@ -43,7 +48,7 @@ type list struct{ layer, head int }
 // Use gives an engine a store, which stays the caller's; name is what people call the model. It reads all weights once, for the
 // fingerprint. An engine has one store at most.
 func Use(e *engine.Engine, store *contexts.Store, name string) (*Cache, error) {
-	c := &Cache{e: e, store: store, info: name, unfit: unfit(e), shape: e.Cache(), first: e.Cache().HeadsBefore()}
+	c := &Cache{recordForm: recordForm{e: e, info: name, shape: e.Cache(), first: e.Cache().HeadsBefore()}, store: store, unfit: unfit(e)}
 	for layer := range c.shape {
 		for head := range c.shape[layer].KV.Heads {
 			c.lists = append(c.lists, list{layer, head})
@@ -117,7 +122,7 @@ func unfit(e *engine.Engine) string {
 	return ""
 }
 
-func (c *Cache) quantised() bool {
+func (c *recordForm) quantised() bool {
 	l, _ := c.e.Layouts()
 	return l.K.Quantised() || l.V.Quantised()
 }

@@ -151,7 +151,7 @@ func TestHostileRecords(t *testing.T) {
 		found := cache.Find(t.Context(), prompt, nil, "")
 		keys := found.Keys()[1:2]
 		found.Close()
-		records, err := store.ReadFrom(t.Context(), 0, keys)
+		records, err := store.On(0).Read(t.Context(), keys)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestHostileRecords(t *testing.T) {
 		}
 		bad, err := contexts.Build(records[0].Meta, sizes, func(i int, dst []byte) ([]byte, error) { return append(dst, sections[i]...), nil })
 		if err == nil {
-			err = errors.Join(store.Drop(t.Context(), 0, keys), store.PutOn(t.Context(), 0, []*contexts.Record{bad}), store.Close())
+			err = errors.Join(store.On(0).Drop(t.Context(), keys), store.On(0).Put(t.Context(), []*contexts.Record{bad}), store.Close())
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

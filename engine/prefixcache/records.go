@@ -15,7 +15,7 @@ type extent struct {
 }
 
 // record makes a record of a session's KV: extents [Cache.lists], ranks of all tokens of those; nil = none.
-func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent, ranks [][]uint32) (*contexts.Record, error) {
+func (c *recordForm) record(s *engine.Session, m contexts.Meta, extents []extent, ranks [][]uint32) (*contexts.Record, error) {
 	l, rl := c.e.Layouts()
 	seq := s.Sequence()
 	heads := make([]contexts.Head, 0, len(extents))
@@ -73,7 +73,7 @@ func (c *Cache) record(s *engine.Session, m contexts.Meta, extents []extent, ran
 }
 
 // sections is how many a record has: the directory, one a layer, and the state of recurrent layers where the model has such.
-func (c *Cache) sections() int {
+func (c *recordForm) sections() int {
 	if c.state > 0 {
 		return 2 + len(c.shape)
 	}
@@ -81,7 +81,7 @@ func (c *Cache) sections() int {
 }
 
 // stateOf is how many bytes of state a record has: each block that of its end, a compressed context its last part.
-func (c *Cache) stateOf(m contexts.Meta) int {
+func (c *recordForm) stateOf(m contexts.Meta) int {
 	if m.Parts > 0 && m.Part < m.Parts-1 {
 		return 0
 	}
@@ -136,7 +136,7 @@ func (p *Prefix) Keep(s *engine.Session) {
 }
 
 // blockRecord is block i of a session's plain prefix; of quantised KV it must be the last that was read.
-func (c *Cache) blockRecord(s *engine.Session, p *Prefix, i int) (*contexts.Record, error) {
+func (c *recordForm) blockRecord(s *engine.Session, p *Prefix, i int) (*contexts.Record, error) {
 	from, to := i*c.block, (i+1)*c.block
 	m := contexts.Meta{Key: p.keys[i], Parent: p.rootOf(i), Root: p.rootOf(i), First: from, Tokens: c.block}
 	extents := make([]extent, len(c.lists))
@@ -161,7 +161,7 @@ func (c *Cache) storeWhole(s *engine.Session, p *Prefix) {
 }
 
 // parts are the records of all KV of a session that has read p's text, with their ranks; nil = none.
-func (c *Cache) parts(s *engine.Session, p *Prefix, ranks [][]uint32) ([]*contexts.Record, error) {
+func (c *recordForm) parts(s *engine.Session, p *Prefix, ranks [][]uint32) ([]*contexts.Record, error) {
 	seq, most := s.Sequence(), 1
 	for _, at := range c.lists {
 		most = max(most, seq.MainTokens(at.layer, at.head))
@@ -190,7 +190,7 @@ func (c *Cache) parts(s *engine.Session, p *Prefix, ranks [][]uint32) ([]*contex
 
 // slotBytes is about the size of a block of a plain prefix of floats, so that parts share its slots; with ranks, and without the
 // state of recurrent layers where there is some, they have their own.
-func (c *Cache) slotBytes(ranked bool, state int) int64 {
+func (c *recordForm) slotBytes(ranked bool, state int) int64 {
 	if c.quantised() {
 		return 0
 	}
@@ -221,7 +221,7 @@ func (c *Cache) slotBytes(ranked bool, state int) int64 {
 
 // restored is what a record says of its tokens, checked against the engine's shape before anything of them is used.
 type restored struct {
-	c      *Cache
+	c      *recordForm
 	heads  []contexts.Head // [Cache.lists]
 	window []bool          // [Layers] it has the end of a quantised cache's window
 }
@@ -251,7 +251,7 @@ func (x *restored) layer(layer int, section []byte) (main, recent []kvmanager.Sp
 
 // parse takes a record's directory apart; its other sections have to have their lengths, not their bytes. Errors wrap
 // contexts.ErrDamaged.
-func (c *Cache) parse(r *contexts.Record) (*restored, error) {
+func (c *recordForm) parse(r *contexts.Record) (*restored, error) {
 	layers := len(c.shape)
 	l, _ := c.e.Layouts()
 	if r.Sections() != c.sections() {
@@ -284,7 +284,7 @@ func (c *Cache) parse(r *contexts.Record) (*restored, error) {
 
 // whole reports whether a block of a plain prefix has each of its tokens in every head; a part of a compressed context may have
 // any.
-func (c *Cache) whole(r *contexts.Record, heads []contexts.Head) bool {
+func (c *recordForm) whole(r *contexts.Record, heads []contexts.Head) bool {
 	if r.Parts > 0 {
 		return true
 	}

@@ -20,7 +20,7 @@ func NoteRanks(s *engine.Session) {
 
 // ranksOf are the ranks of a session's tokens [Cache.lists], nil where a layer was not chosen from; all nil where they are
 // not known, or where KV has other bytes once its neighbours go (int8, int4).
-func (c *Cache) ranksOf(s *engine.Session) [][]uint32 {
+func (c *recordForm) ranksOf(s *engine.Session) [][]uint32 {
 	r, known := s.Ranker(), false
 	if r == nil || c.quantised() {
 		return nil

@@ -80,7 +80,7 @@ func readIndex(path string) (x index, err error) {
 // save writes the index.
 func (k *Keeper) save() error {
 	x := index{Version: indexVersion, Model: k.r.Cache.Stands(), Figures: k.Figures(), Contexts: []indexed{}}
-	for _, c := range k.inUse() {
+	for _, c := range k.kept.inUse() {
 		it := k.shelf.items[c.ID]
 		if it == nil || it.tier < 0 || k.shelf.names[it.tier] == "host" {
 			continue
@@ -116,7 +116,7 @@ func (k *Keeper) load() {
 		if name == "host" {
 			continue
 		}
-		held, err := k.store.HeldOn(context.Background(), tier)
+		held, err := k.store.On(tier).Sizes(context.Background())
 		if err != nil {
 			k.trouble(err)
 			continue
@@ -165,7 +165,7 @@ func (k *Keeper) again(i indexed, tier int, held map[contexts.Key]int64) {
 	it.tier, it.config, it.keys = tier, config, keys
 	for _, key := range keys {
 		it.bytes += held[key]
-		k.shelf.lies[lying{tier, key}]++
+		k.shelf.count[place{tier, key}]++
 	}
 	k.seen.remember(blocks)
 }

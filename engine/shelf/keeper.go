@@ -41,7 +41,7 @@ type Keeper struct {
 	store   *contexts.Store
 	shelf   *Shelf
 	seen    *prompts
-	kept    map[string]*kept
+	kept    keptContexts
 	uses    int64
 	file    string
 	saved   time.Time
@@ -51,6 +51,9 @@ type Keeper struct {
 	figures Figures
 	placed  int // version of the shelf's layout that was last placed again
 }
+
+// keptContexts are those of a Keeper, by their last block's key.
+type keptContexts map[string]*kept
 
 // kept is a context of a Keeper's.
 type kept struct {
@@ -76,7 +79,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{r: o.Reader, store: o.Store, shelf: s, seen: newPrompts(), kept: map[string]*kept{}, notice: o.Notice, said: map[string]bool{}}
+	k := &Keeper{r: o.Reader, store: o.Store, shelf: s, seen: newPrompts(), kept: keptContexts{}, notice: o.Notice, said: map[string]bool{}}
 	if o.Index != "" {
 		k.file = indexFile(o.Index, o.Reader.Cache.Stands())
 		k.load()
@@ -200,7 +203,7 @@ func (k *Keeper) saw(ids []int, salt string, s *engine.Session) {
 // goesOn has a context grow to the end of a prompt that goes on where an earlier one ended, behind n blocks. One behind which others
 // have parted stays as it is, and so does for now one that the prompt has read compressed, since to grow it is computed.
 func (k *Keeper) goesOn(ids []int, salt string, keys []contexts.Key, n int, s *engine.Session) {
-	old := k.deepest(keys[:n])
+	old := k.kept.deepest(keys[:n])
 	switch {
 	case old == nil || old.shared && len(old.keys) < n: // the end of a text that others have parted from
 		k.arrive(ids, salt, keys, s, &kept{asked: 1}, Have{Freq: 1})
@@ -217,9 +220,9 @@ func (k *Keeper) goesOn(ids []int, salt string, keys []contexts.Key, n int, s *e
 }
 
 // deepest is the longest context that is a beginning of a prompt; nil = none is.
-func (k *Keeper) deepest(keys []contexts.Key) *kept {
+func (all keptContexts) deepest(keys []contexts.Key) *kept {
 	for _, key := range slices.Backward(keys) {
-		if c := k.kept[key.String()]; c != nil {
+		if c := all[key.String()]; c != nil {
 			return c
 		}
 	}
@@ -271,15 +274,15 @@ func (k *Keeper) arrive(ids []int, salt string, keys []contexts.Key, s *engine.S
 		c.profile = &Profiling{Quality: have.Quality}
 	}
 	if len(k.kept) >= maxContexts {
-		k.forget(k.oldest())
+		k.forget(k.kept.oldest())
 	}
 	k.kept[c.ID] = c
 	k.trouble(k.shelf.Arrive(c.Context, have))
 }
 
 // oldest is the context that was asked longest ago.
-func (k *Keeper) oldest() (oldest *kept) {
-	for _, c := range k.kept {
+func (all keptContexts) oldest() (oldest *kept) {
+	for _, c := range all {
 		if oldest == nil || c.used < oldest.used {
 			oldest = c
 		}
@@ -320,8 +323,8 @@ func (k *Keeper) Close() error {
 }
 
 // inUse are the contexts in the order of their last accesses.
-func (k *Keeper) inUse() []*kept {
-	all := slices.Collect(maps.Values(k.kept))
-	slices.SortFunc(all, func(a, b *kept) int { return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.ID, b.ID)) })
-	return all
+func (all keptContexts) inUse() []*kept {
+	list := slices.Collect(maps.Values(all))
+	slices.SortFunc(list, func(a, b *kept) int { return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.ID, b.ID)) })
+	return list
 }

@@ -82,17 +82,17 @@ func (s *served) rest() {
 func (s *served) holds() {
 	s.t.Helper()
 	for i, tier := range s.store.Tiers() {
-		now, peak := s.store.Held(i)
+		now, peak := s.store.On(i).Held()
 		if peak > tier.CapacityBytes {
 			s.t.Errorf("%s held %d bytes of %d", tier.Kind, peak, tier.CapacityBytes)
 		}
 		distinct := int64(0)
-		held, err := s.store.HeldOn(s.t.Context(), i)
+		held, err := s.store.On(i).Sizes(s.t.Context())
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		for key, n := range held {
-			if distinct += n; s.shelf.lies[lying{i, key}] == 0 {
+			if distinct += n; s.shelf.count[place{i, key}] == 0 {
 				s.t.Errorf("a record on %s belongs to no context", tier.Kind)
 			}
 		}
@@ -155,7 +155,7 @@ func TestContextsOfPrompts(t *testing.T) {
 func TestKeeper(t *testing.T) {
 	one := keeper(t, "evicpress", "", contexts.Spec{Kind: "host", CapacityBytes: wide})
 	one.ask(text(t, one.r, 100, 1))
-	blockBytes, _ := one.store.Held(0)
+	blockBytes, _ := one.store.On(0).Held()
 	blockBytes /= int64(one.lengths()[0])
 	s := keeper(t, "evicpress:alpha=0.00001,methods=knorm/keydiff,keeps=0.5", "", contexts.Spec{Kind: "host", CapacityBytes: 7 * blockBytes}, contexts.Spec{Kind: "ssd", Place: "d", CapacityBytes: wide})
 	var plain, prompts [][]int
@@ -247,14 +247,14 @@ func TestKeeperAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first contexts.Key
-	held, err := s.store.HeldOn(t.Context(), 0)
+	held, err := s.store.On(0).Sizes(t.Context())
 	if err != nil || len(held) == 0 {
 		t.Fatal(len(held), err)
 	}
 	for _, it := range again.shelf.items {
 		first = it.keys[0]
 	}
-	if err := s.store.Drop(t.Context(), 0, []contexts.Key{first}); err != nil {
+	if err := s.store.On(0).Drop(t.Context(), []contexts.Key{first}); err != nil {
 		t.Fatal(err)
 	}
 	less := on(t, s.r, s.store, placement, dir)
@@ -279,7 +279,7 @@ func TestStrangers(t *testing.T) {
 		s.ask(text(t, s.r, 100, i))
 	}
 	s.rest()
-	before, _ := s.store.HeldOn(t.Context(), 0)
+	before, _ := s.store.On(0).Sizes(t.Context())
 	again := on(t, s.r, s.store, "evicpress", t.TempDir())
 	for i := range uint64(6) {
 		again.ask(text(t, s.r, 150, 50+i))

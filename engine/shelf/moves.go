@@ -96,7 +96,7 @@ func (s *Shelf) hasRoom(c change) bool {
 	if s.placement.Kind == policy.PlaceImpress {
 		need = int64(s.wholeBytes(len(c.it.IDs)))
 	}
-	now, _ := s.store.Held(c.tier)
+	now, _ := s.store.On(c.tier).Held()
 	if c.it.tier == c.tier {
 		now -= c.it.bytes
 	}
@@ -139,12 +139,12 @@ func (s *Shelf) carry(ctx context.Context, c change) error {
 }
 
 // put stores records on a tier; those that lie there are shared.
-func (s *Shelf) put(ctx context.Context, c change, records []*contexts.Record) error {
-	fresh := slices.DeleteFunc(slices.Clone(records), func(r *contexts.Record) bool { return s.lies[lying{c.tier, r.Key}] > 0 })
+func (l *lying) put(ctx context.Context, c change, records []*contexts.Record) error {
+	fresh := slices.DeleteFunc(slices.Clone(records), func(r *contexts.Record) bool { return l.count[place{c.tier, r.Key}] > 0 })
 	ctx = context.WithoutCancel(ctx)
-	err := s.store.PutOn(ctx, c.tier, fresh)
-	if errors.Is(err, contexts.ErrFull) && s.dropStrangers(ctx, c.tier) {
-		err = s.store.PutOn(ctx, c.tier, fresh)
+	err := l.store.On(c.tier).Put(ctx, fresh)
+	if errors.Is(err, contexts.ErrFull) && l.dropStrangers(ctx, c.tier) {
+		err = l.store.On(c.tier).Put(ctx, fresh)
 	}
 	if err != nil {
 		return err
@@ -154,21 +154,21 @@ func (s *Shelf) put(ctx context.Context, c change, records []*contexts.Record) e
 	for _, r := range records {
 		it.keys = append(it.keys, r.Key)
 		it.bytes += r.Bytes()
-		s.lies[lying{c.tier, r.Key}]++
+		l.count[place{c.tier, r.Key}]++
 	}
 	return nil
 }
 
 // drop has a context lie nowhere.
-func (s *Shelf) drop(ctx context.Context, it *item) error {
+func (l *lying) drop(ctx context.Context, it *item) error {
 	if it.tier < 0 {
 		return nil
 	}
 	var last []contexts.Key
 	for _, k := range it.keys {
-		at := lying{it.tier, k}
-		if s.lies[at]--; s.lies[at] <= 0 {
-			delete(s.lies, at)
+		at := place{it.tier, k}
+		if l.count[at]--; l.count[at] <= 0 {
+			delete(l.count, at)
 			last = append(last, k)
 		}
 	}
@@ -176,12 +176,12 @@ func (s *Shelf) drop(ctx context.Context, it *item) error {
 	if it.tier, it.keys, it.bytes = -1, nil, 0; len(last) == 0 {
 		return nil
 	}
-	return s.store.Drop(context.WithoutCancel(ctx), tier, last)
+	return l.store.On(tier).Drop(context.WithoutCancel(ctx), last)
 }
 
 // dropStrangers frees what lies on a tier and is no context of the shelf's: what an earlier process has left. false = there is nothing.
-func (s *Shelf) dropStrangers(ctx context.Context, tier int) bool {
-	n, err := s.store.DropOthers(ctx, tier, func(k contexts.Key) bool { return s.lies[lying{tier, k}] > 0 })
+func (l *lying) dropStrangers(ctx context.Context, tier int) bool {
+	n, err := l.store.On(tier).DropOthers(ctx, func(k contexts.Key) bool { return l.count[place{tier, k}] > 0 })
 	return err == nil && n > 0
 }
 
@@ -189,7 +189,7 @@ func (s *Shelf) dropStrangers(ctx context.Context, tier int) bool {
 // from the text.
 func (s *Shelf) take(ctx context.Context, it *item, config policy.Config) ([]*contexts.Record, error) {
 	if it.tier >= 0 && it.config == config {
-		return s.store.ReadFrom(ctx, it.tier, it.keys)
+		return s.store.On(it.tier).Read(ctx, it.keys)
 	}
 	if records, err := s.smaller(ctx, it, config); records != nil || err != nil {
 		return records, err
@@ -211,7 +211,7 @@ func (s *Shelf) smaller(ctx context.Context, it *item, config policy.Config) ([]
 	if err != nil {
 		return nil, err
 	}
-	records, err := s.store.ReadFrom(ctx, it.tier, it.keys)
+	records, err := s.store.On(it.tier).Read(ctx, it.keys)
 	if err == nil {
 		records, err = s.cx.Shrink(records, it.IDs, from, to, it.Salt)
 	}

@@ -28,26 +28,36 @@ type Options struct {
 
 // Shelf keeps contexts on a store as a placement says.
 type Shelf struct {
-	r         *Reader
-	store     *contexts.Store
-	cx        *prefixcache.Cache
-	placement policy.Placement
-	configs   []policy.Config
-	blocks    bool
-	layout    *policy.Layout
-	names     []string // of the tiers, and of where nothing is stored
-	tiers     int      // of the store
-	items     map[string]*item
-	gone      []*item // that are forgotten, and still lie on a tier
-	version   int     // of what the layout was told
-	lies      map[lying]int
+	forms
+	lying
+	layout  *policy.Layout
+	names   []string // of the tiers, and of where nothing is stored
+	tiers   int      // of the store
+	items   map[string]*item
+	gone    []*item // that are forgotten, and still lie on a tier
+	version int     // of what the layout was told
 
 	Moved  int // operations carried out
 	Shrunk int // of them, contexts made smaller from what was stored
 }
 
-// lying is a record on a tier; whole contexts may share it.
+// forms are those in which a placement keeps contexts, and what makes them.
+type forms struct {
+	r         *Reader
+	cx        *prefixcache.Cache
+	placement policy.Placement
+	configs   []policy.Config
+	blocks    bool
+}
+
+// lying is which records lie where, and how many contexts have each.
 type lying struct {
+	store *contexts.Store
+	count map[place]int
+}
+
+// lying is a record on a tier; whole contexts may share it.
+type place struct {
 	tier int
 	key  contexts.Key
 }
@@ -91,7 +101,7 @@ func New(o Options) (*Shelf, error) {
 	if p.Alpha < 0 {
 		in.Alpha = 1
 	}
-	s := &Shelf{r: o.Reader, store: o.Store, cx: o.Reader.Cache, placement: p, configs: Configs(p), blocks: o.Blocks, items: map[string]*item{}, lies: map[lying]int{}, version: 1}
+	s := &Shelf{forms: forms{o.Reader, o.Reader.Cache, p, Configs(p), o.Blocks}, lying: lying{o.Store, map[place]int{}}, items: map[string]*item{}, version: 1}
 	for i, t := range o.Store.Tiers() {
 		rate := float64(t.RateBytes)
 		if rate == 0 {
@@ -135,18 +145,18 @@ func (s *Shelf) Where(id string) (policy.Config, bool) {
 func (s *Shelf) Knows(id string) bool { return s.items[id] != nil }
 
 // options are the configurations of a context with their qualities and the bytes that they take.
-func (s *Shelf) options(quality Qualities, tokens int) (out []policy.Option) {
-	switch s.placement.Kind {
+func (f *forms) options(quality Qualities, tokens int) (out []policy.Option) {
+	switch f.placement.Kind {
 	case policy.PlaceFixed:
-		config := s.configs[0]
-		return []policy.Option{{Config: config, Quality: 1, Bytes: s.size(config, tokens)}} // its quality decides nothing
+		config := f.configs[0]
+		return []policy.Option{{Config: config, Quality: 1, Bytes: f.size(config, tokens)}} // its quality decides nothing
 	case policy.PlaceEvicPress:
 		if quality == nil {
 			return nil
 		}
-		for _, config := range s.configs {
+		for _, config := range f.configs {
 			if q, ok := quality.Of(config); ok {
-				out = append(out, policy.Option{Config: config, Quality: q, Bytes: s.size(config, tokens)})
+				out = append(out, policy.Option{Config: config, Quality: q, Bytes: f.size(config, tokens)})
 			}
 		}
 	}
@@ -154,27 +164,27 @@ func (s *Shelf) options(quality Qualities, tokens int) (out []policy.Option) {
 }
 
 // size is what a context of so many tokens takes in a configuration, as records.
-func (s *Shelf) size(c policy.Config, tokens int) float64 {
-	under, err := s.keptAs(c)
+func (f *forms) size(c policy.Config, tokens int) float64 {
+	under, err := f.keptAs(c)
 	if err != nil {
 		return math.Inf(1)
 	}
-	return float64(s.cx.PackedBytes(keptTokens(c, tokens), under))
+	return float64(f.cx.PackedBytes(keptTokens(c, tokens), under))
 }
 
 // keptAs is the policy under which a configuration is kept; nil = as blocks of a plain prefix.
-func (s *Shelf) keptAs(c policy.Config) (*policy.Spec, error) {
-	if s.blocks && c == policy.Uncompressed {
+func (f *forms) keptAs(c policy.Config) (*policy.Spec, error) {
+	if f.blocks && c == policy.Uncompressed {
 		return nil, nil
 	}
 	return KeptAs(c)
 }
 
 // wholeBytes is what a context takes uncompressed; under impress its important part lies beside it.
-func (s *Shelf) wholeBytes(tokens int) float64 {
-	n := s.size(policy.Uncompressed, tokens)
-	if s.placement.Kind == policy.PlaceImpress {
-		n += s.size(s.configs[0], tokens)
+func (f *forms) wholeBytes(tokens int) float64 {
+	n := f.size(policy.Uncompressed, tokens)
+	if f.placement.Kind == policy.PlaceImpress {
+		n += f.size(f.configs[0], tokens)
 	}
 	return n
 }

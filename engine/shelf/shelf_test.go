@@ -105,7 +105,7 @@ func TestSmaller(t *testing.T) {
 	for _, method := range []string{"keydiff", "snapkv"} {
 		half := &item{Context: c, config: policy.Config{Method: method, Keep: 0.5}}
 		records := taken(&item{Context: c, tier: -1}, method, 0.5)
-		if err := store.PutOn(t.Context(), 0, records); err != nil {
+		if err := store.On(0).Put(t.Context(), records); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range records {

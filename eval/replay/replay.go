@@ -165,7 +165,7 @@ func (b *Bench) Replay(ctx context.Context, text string, trace []Arrival, all []
 		return nil, err
 	}
 	for i, t := range store.Tiers() {
-		_, peak := store.Held(i)
+		_, peak := store.On(i).Held()
 		r.use.StorePeak[t.Kind] += peak
 	}
 	r.use.Moves, r.use.Shrunk = sh.Moved, sh.Shrunk

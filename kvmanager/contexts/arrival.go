@@ -29,10 +29,17 @@ type Arrival struct {
 	begun  time.Time
 
 	mu      sync.Mutex
+	moved   *sync.Cond // anything below has changed
 	keys    []Key
 	rest    func(parts int) []Key // keys of a compressed context's other parts, until their number is known; nil = it is
-	moved   *sync.Cond            // anything below has changed
 	records []arriving
+	claims
+	from  map[int]bool // tiers that records came from
+	guess int64        // bytes of the next record
+}
+
+// claims say what is read and what is next.
+type claims struct {
 	limit   int     // nothing from this record on
 	heads   int     // records whose first part somebody reads or has read
 	open    int     // first parts that are being read
@@ -42,8 +49,6 @@ type Arrival struct {
 	taken   bool    // somebody waits: reading ahead has no bounds
 	claimed int     // parts
 	ended   bool
-	from    map[int]bool // tiers that records came from
-	guess   int64        // bytes of the next record
 }
 
 // arriving is a record of which some parts are there.
@@ -73,7 +78,7 @@ func (s *Store) ArriveContext(ctx context.Context, first Key, rest func(parts in
 }
 
 func (s *Store) arrive(ctx context.Context, keys []Key, rest func(int) []Key, rule Rule, tokens int) *Arrival {
-	a := &Arrival{rest: rest, s: s, keys: keys, rule: rule, tokens: tokens, begun: time.Now(), records: make([]arriving, len(keys)), limit: len(keys), from: map[int]bool{}, part: s.o.PartBytes}
+	a := &Arrival{rest: rest, s: s, keys: keys, rule: rule, tokens: tokens, begun: time.Now(), records: make([]arriving, len(keys)), claims: claims{limit: len(keys)}, from: map[int]bool{}, part: s.o.PartBytes}
 	a.moved = sync.NewCond(&a.mu)
 	ctx, a.cancel = context.WithCancel(ctx)
 	workers := fetchWorkers

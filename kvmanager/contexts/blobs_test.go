@@ -92,7 +92,7 @@ func serverShared(t *testing.T, s *server) {
 	if err != nil || len(list) != len(chain) {
 		t.Errorf("list: %d of %d, %v", len(list), len(chain), err)
 	}
-	if err := other.Drop(t.Context(), 0, []Key{chain[3].Key}); err != nil {
+	if err := other.On(0).Drop(t.Context(), []Key{chain[3].Key}); err != nil {
 		t.Error(err)
 	}
 	if n := fetched(t, other, chain, Rule{Wait: true}); n != 3 {

@@ -9,8 +9,11 @@ import (
 	"time"
 )
 
+// Care looks after what a store holds.
+type Care struct{ *Store }
+
 // Stats are the accounts of the tiers, in their order.
-func (s *Store) Stats(ctx context.Context) ([]Stats, error) {
+func (s Care) Stats(ctx context.Context) ([]Stats, error) {
 	var out []Stats
 	for _, m := range s.tiers {
 		entries, err := m.list(ctx)
@@ -29,17 +32,6 @@ func (s *Store) Stats(ctx context.Context) ([]Stats, error) {
 	return out, nil
 }
 
-// PeakBytes is the most that each tier held after a write of this process, by kind.
-func (s *Store) PeakBytes() map[string]int64 {
-	out := map[string]int64{}
-	for _, m := range s.tiers {
-		m.mu.Lock()
-		out[m.kind] = max(out[m.kind], m.peak)
-		m.mu.Unlock()
-	}
-	return out
-}
-
 // Listed is a context that lies on a tier: a plain prefix up to a block that none follows, or a compressed context.
 type Listed struct {
 	Tier   string // kind=place
@@ -54,7 +46,7 @@ type Listed struct {
 }
 
 // Contexts lists what lies on the tiers, by tier, the last used first.
-func (s *Store) Contexts(ctx context.Context) (out []Listed, err error) {
+func (s Care) Contexts(ctx context.Context) (out []Listed, err error) {
 	for _, m := range s.tiers {
 		entries, err := m.list(ctx)
 		if err != nil {
@@ -106,7 +98,7 @@ func listed(entries []Entry) (out []Listed) {
 }
 
 // Verify reads and checks everything; note is called for each record or file that was looked at.
-func (s *Store) Verify(ctx context.Context, note func(Finding)) error {
+func (s Care) Verify(ctx context.Context, note func(Finding)) error {
 	var errs []error
 	for _, m := range s.tiers {
 		if err := m.verify(ctx, note); err != nil {
@@ -118,7 +110,7 @@ func (s *Store) Verify(ctx context.Context, note func(Finding)) error {
 
 // GC gives back the room of what cannot be used: damaged records, files that a process left unfinished, those of other versions,
 // records whose beginning is gone. It returns the bytes.
-func (s *Store) GC(ctx context.Context) (freed int64, err error) {
+func (s Care) GC(ctx context.Context) (freed int64, err error) {
 	for _, m := range s.tiers {
 		n, gcErr := m.gc(ctx)
 		freed += n
@@ -162,7 +154,7 @@ func orphans(entries []Entry) (lost []Key, bytes int64) {
 
 // RemoveMatching deletes the contexts whose key begins with a prefix in hexadecimal, with those blocks that no other context has;
 // an empty prefix deletes all. It returns how many contexts and bytes.
-func (s *Store) RemoveMatching(ctx context.Context, prefix string) (n int, bytes int64, err error) {
+func (s Care) RemoveMatching(ctx context.Context, prefix string) (n int, bytes int64, err error) {
 	for _, m := range s.tiers {
 		entries, err := m.list(ctx)
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// WritePlaced has nothing stored or copied by use: a placement says what lies on which tier, with PutOn, ReadFrom and Drop.
+// WritePlaced has nothing stored or copied by use: a placement says what lies on which tier, with [OneTier]'s Put, Read and Drop.
 const WritePlaced WritePolicy = 2
 
 // Tier describes a tier of a store, for a placement.
@@ -24,19 +24,25 @@ func (s *Store) Tiers() (out []Tier) {
 	return out
 }
 
-// Held is what lies on a tier now, and the most that did.
-func (s *Store) Held(tier int) (bytes, peak int64) {
-	m := s.tiers[tier]
+// OneTier is a tier of a store, as a placement uses it.
+type OneTier struct{ m *member }
+
+// On is the tier of a number, in the order of Tiers.
+func (s *Store) On(tier int) OneTier { return OneTier{s.tiers[tier]} }
+
+// Held is what lies on the tier now, and the most that did.
+func (t OneTier) Held() (bytes, peak int64) {
+	m := t.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	bytes = m.bytes()
 	return bytes, max(bytes, m.peak)
 }
 
-// PutOn stores records on one tier, all or none: nothing else there makes room for them. Errors wrap ErrFull, or say why the
+// Put stores records, all or none: nothing else there makes room for them. Errors wrap ErrFull, or say why the
 // tier does not answer.
-func (s *Store) PutOn(ctx context.Context, tier int, records []*Record) error {
-	m := s.tiers[tier]
+func (t OneTier) Put(ctx context.Context, records []*Record) error {
+	m := t.m
 	if m.bytes()+size(records) > m.spec.CapacityBytes {
 		return fmt.Errorf("contexts: %d bytes on %s, which holds %d of %d: %w", size(records), m.name, m.bytes(), m.spec.CapacityBytes, ErrFull)
 	}
@@ -54,26 +60,26 @@ func (s *Store) PutOn(ctx context.Context, tier int, records []*Record) error {
 	return err
 }
 
-// ReadFrom reads records from one tier, not held to its rate. Errors wrap ErrMiss where one is not there.
-func (s *Store) ReadFrom(ctx context.Context, tier int, keys []Key) ([]*Record, error) {
+// Read reads records, not held to its rate. Errors wrap ErrMiss where one is not there.
+func (t OneTier) Read(ctx context.Context, keys []Key) ([]*Record, error) {
 	records := make([]*Record, len(keys))
 	for i, k := range keys {
 		var err error
-		if records[i], err = s.tiers[tier].read(ctx, k); err != nil {
+		if records[i], err = t.m.read(ctx, k); err != nil {
 			return nil, err
 		}
 	}
 	return records, nil
 }
 
-// Drop removes records from a tier.
-func (s *Store) Drop(ctx context.Context, tier int, keys []Key) error {
-	return s.tiers[tier].remove(ctx, keys)
+// Drop removes records.
+func (t OneTier) Drop(ctx context.Context, keys []Key) error {
+	return t.m.remove(ctx, keys)
 }
 
-// DropOthers removes what lies on a tier and is none of those that known says, and returns how many records.
-func (s *Store) DropOthers(ctx context.Context, tier int, known func(Key) bool) (int, error) {
-	entries, err := s.tiers[tier].list(ctx)
+// DropOthers removes what is none of those that known says, and returns how many records.
+func (t OneTier) DropOthers(ctx context.Context, known func(Key) bool) (int, error) {
+	entries, err := t.m.list(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -86,15 +92,15 @@ func (s *Store) DropOthers(ctx context.Context, tier int, known func(Key) bool) 
 	if len(others) == 0 {
 		return 0, nil
 	}
-	return len(others), s.tiers[tier].remove(ctx, others)
+	return len(others), t.m.remove(ctx, others)
 }
 
 // Placed reports whether a placement says what is stored.
 func (s *Store) Placed() bool { return s != nil && s.o.Write == WritePlaced }
 
-// HeldOn are the sizes of the records that lie on a tier.
-func (s *Store) HeldOn(ctx context.Context, tier int) (map[Key]int64, error) {
-	entries, err := s.tiers[tier].list(ctx)
+// Sizes are those of the records that lie there.
+func (t OneTier) Sizes(ctx context.Context) (map[Key]int64, error) {
+	entries, err := t.m.list(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -28,10 +28,10 @@ func (s *sheet) activate(x node) node {
 	case model.GELUTanh:
 		cube := s.times(s.times(x, s.times(x, x)), s.constant(0.044715))
 		inner := s.times(s.add(x, cube), s.constant(float32(math.Sqrt(2/math.Pi))))
-		return s.half(x, s.unary(gorgonia.Tanh, inner))
+		return half(s, x, s.unary(gorgonia.Tanh, inner))
 	case model.GELU:
 		scaled := s.times(x, s.constant(float32(1/math.Sqrt2)))
-		return s.half(x, s.unary(func(x node) (node, error) { return gorgonia.ApplyOp(erf{}, x) }, scaled))
+		return half(s, x, s.unary(func(x node) (node, error) { return gorgonia.ApplyOp(erf{}, x) }, scaled))
 	case model.ReLU:
 		return s.unary(gorgonia.Rectify, x)
 	}
@@ -39,7 +39,7 @@ func (s *sheet) activate(x node) node {
 }
 
 // half is x/2·(1 + y).
-func (s *sheet) half(x, y node) node {
+func half(s *sheet, x, y node) node {
 	return s.times(s.times(x, s.constant(0.5)), s.add(y, s.constant(1)))
 }
 

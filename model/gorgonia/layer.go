@@ -30,7 +30,7 @@ func (s *sheet) norm(x node, p model.NormParams) node {
 	if s.b.m.Norm == model.LayerNorm {
 		x = s.byColumn(gorgonia.BroadcastSub, x, s.mean(x))
 	}
-	x = s.unitRows(x)
+	x = unitRows(s, x)
 	if w := s.vector(p.W); w != nil {
 		x = s.byRow(gorgonia.BroadcastHadamardProd, x, w)
 	}
@@ -41,7 +41,7 @@ func (s *sheet) norm(x node, p model.NormParams) node {
 }
 
 // unitRows divides each row by the root of its mean square.
-func (s *sheet) unitRows(x node) node {
+func unitRows(s *sheet, x node) node {
 	square := s.mean(s.unary(gorgonia.Square, x))
 	inverse := s.unary(gorgonia.InverseSqrt, s.add(square, s.constant(s.b.m.NormEps)))
 	return s.byColumn(gorgonia.BroadcastHadamardProd, x, inverse)
@@ -64,7 +64,7 @@ func (s *sheet) turn(p *model.Pass, layer int, x node, heads int, norm model.Nor
 		if !whole {
 			x = s.reshape(x, n*heads, dim)
 		}
-		x = s.byRow(gorgonia.BroadcastHadamardProd, s.unitRows(x), w)
+		x = s.byRow(gorgonia.BroadcastHadamardProd, unitRows(s, x), w)
 		if !whole {
 			x = s.reshape(x, n, width)
 		}

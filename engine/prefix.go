@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"terrace/engine/past"
+	"terrace/engine/tier"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/policy"
@@ -166,6 +167,11 @@ func (e *Engine) MainTokens(n int) int { return e.kv.MainOf(n) }
 
 // KVBelowHost reports whether KV may lie on a tier below host memory.
 func (e *Engine) KVBelowHost() bool { return e.retrieval.Tiered() }
+
+// KVOnSSD reports whether that is an ssd tier.
+func (e *Engine) KVOnSSD() bool {
+	return e.retrieval.Tiered() && slices.ContainsFunc(e.o.Tiers, func(t tier.Tier) bool { return t.Kind == tier.SSD })
+}
 
 // KVOnDevice reports whether the backend keeps KV on a device of its own.
 func (e *Engine) KVOnDevice() bool { return e.device.keeper != nil }

@@ -195,9 +195,13 @@ func TestGenerateModelledTimes(t *testing.T) {
 func TestTiersAndStores(t *testing.T) {
 	dir := t.TempDir()
 	text := strings.Repeat("ab c ", 24)
-	for i, store := range []string{"ssd=" + dir + ",64MiB", "ssd=" + dir + ",64MiB,direct=no"} {
-		code, out, errs := inferWith(t, "", "generate", "-m", tinyModel, "-t", "1", "--raw", "--prompt", text, "--max-tokens", "2", "--json",
-			"--tier", "host=8MiB", "--store", store, "--tier", "valkey=127.0.0.1:1,1MiB")
+	for i, more := range []string{"", ",direct=no", ""} {
+		args := []string{"generate", "-m", tinyModel, "-t", "1", "--raw", "--prompt", text, "--max-tokens", "2", "--json",
+			"--tier", "host=8MiB", "--store", "ssd=" + dir + ",64MiB" + more, "--tier", "valkey=127.0.0.1:1,1MiB"}
+		if i == 2 {
+			args = append(args, "--tier", "ssd="+filepath.Join(t.TempDir(), "kv")+",64MiB")
+		}
+		code, out, errs := inferWith(t, "", args...)
 		var j struct {
 			CachedTokens int `json:"cached_tokens"`
 		}

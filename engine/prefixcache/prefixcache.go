@@ -91,6 +91,8 @@ func (c *Cache) Unfit(under *policy.Spec) string {
 	switch {
 	case c.unfit != "":
 		return c.unfit
+	case c.e.KVBelowHost() && !under.Causal():
+		return "a compressed context lies on --tier below host memory"
 	case !under.Causal() && !c.e.PromptOnly(under):
 		return fmt.Sprintf("the state of policy %s belongs to one text", under)
 	}
@@ -112,8 +114,10 @@ func unfit(e *engine.Engine) string {
 		return "the model has no file"
 	case e.KVOnDevice():
 		return "KV lies on a device"
-	case e.KVBelowHost():
-		return "KV lies on --tier below host memory"
+	case e.KVBelowHost() && !e.KVOnSSD():
+		return "KV lies on a drive"
+	case e.KVBelowHost() && (quantised || e.Cache().StateBytes() > 0):
+		return "quantised KV, or that of recurrent layers, lies on --tier below host memory"
 	case o.WindowOnly:
 		return "layers with a sliding window keep their windows only"
 	case quantised && (l.Tokens > 16 || o.ChunkTokens%16 != 0 || o.ChunkTokens < o.KVWindow):
@@ -275,7 +279,7 @@ func (c *Cache) border() int {
 
 // fetches reports whether whole records are read, one after another.
 func (c *Cache) fetches() bool {
-	return c.quantised() || c.state > 0 || c.store.Rule() == contexts.BestEffort
+	return c.quantised() || c.state > 0 || c.e.KVBelowHost() || c.store.Rule() == contexts.BestEffort
 }
 
 // others are the keys of a compressed context's parts behind the first.
@@ -382,6 +386,9 @@ func (c *Cache) restore(s *engine.Session, ids []int, records []*contexts.Record
 				if err := seq.Restore(layer, main, recent); err != nil {
 					return err
 				}
+			}
+			if err := seq.Release(layer); err != nil { // on tiers what is whole goes down
+				return err
 			}
 		}
 		if c.state == 0 {

@@ -1,7 +1,9 @@
 package prefixcache
 
 import (
+	"errors"
 	"fmt"
+	"math"
 
 	"terrace/engine"
 	"terrace/kvmanager"
@@ -57,19 +59,37 @@ func (c *recordForm) record(s *engine.Session, m contexts.Meta, extents []extent
 			}
 			return dst, nil
 		}
-		for kvHead := range c.shape[section-1].KV.Heads {
-			x := extents[c.first[section-1]+kvHead]
-			if dst, _, err = seq.AppendMain(dst, section-1, kvHead, x.from, x.to); err != nil {
+		layer := section - 1
+		if c.e.KVBelowHost() && c.shape.Keeps(layer) { // blocks are in memory while a layer is held
+			if err := seq.Acquire(layer, low(seq, layer, extents[c.first[layer]:c.first[layer+1]])); err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, seq.Release(layer)) }()
+		}
+		for kvHead := range c.shape[layer].KV.Heads {
+			x := extents[c.first[layer]+kvHead]
+			if dst, _, err = seq.AppendMain(dst, layer, kvHead, x.from, x.to); err != nil {
 				return nil, err
 			}
 			if x.recent {
-				if dst, _, err = seq.AppendRecent(dst, section-1, kvHead); err != nil {
+				if dst, _, err = seq.AppendRecent(dst, layer, kvHead); err != nil {
 					return nil, err
 				}
 			}
 		}
 		return dst, nil
 	})
+}
+
+// low is the first position of a layer's extents, one a KV head.
+func low(seq *kvmanager.Sequence, layer int, extents []extent) int32 {
+	first := int32(math.MaxInt32)
+	for g, x := range extents {
+		if x.from < x.to {
+			first = min(first, seq.PositionList(layer, g)[x.from])
+		}
+	}
+	return first
 }
 
 // sections is how many a record has: the directory, one a layer, and the state of recurrent layers where the model has such.

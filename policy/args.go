@@ -147,7 +147,14 @@ func (a *args) list(name string) []string {
 
 // share reads a single budget-like parameter that is not the policy's own budget.
 func (a *args) share(name string) Budget {
-	b, err := parseBudget(a.raw(name))
+	raw := a.raw(name)
+	switch name {
+	case "recent", "local", "rank": // all of a budget or a key is 100%: a bare 1 is one token, or one column
+		if strings.TrimSpace(raw) == "1" {
+			return tokensBudget(1)
+		}
+	}
+	b, err := parseBudget(raw)
 	if err != nil {
 		a.fail(name, "", err)
 	}

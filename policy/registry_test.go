@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"terrace/internal/cacheshape"
 )
 
 // TestGrammar reads specifications and prints their canonical form, needs or error (testdata/grammar).
@@ -91,6 +93,32 @@ func TestBudget(t *testing.T) {
 		}
 		return out.String()
 	})
+}
+
+// TestOneToken: beside a budget a bare 1 is one token; of a budget it stays refused, as all and as one.
+func TestOneToken(t *testing.T) {
+	l := &Layer{Heads: 1, KVHeads: 1, N: 100, KVBytes: 64}
+	for _, spec := range []string{"h2o:budget=10,recent=1", "pqcache:budget=20,recent=1", "sparq:budget=20,local=1,rank=1"} {
+		s, err := Parse(spec)
+		if err != nil {
+			t.Errorf("%s: %v", spec, err)
+			continue
+		}
+		if s.String() != spec {
+			t.Errorf("%s is written %s", spec, s)
+		}
+		set, err := s.New(Model{Layers: cacheshape.Equal(1, 1, cacheshape.KV{Heads: 1, KeyDim: 32, ValueDim: 32})})
+		if err != nil {
+			t.Errorf("%s: %v", spec, err)
+			continue
+		}
+		if h, ok := set.Dropper.(*h2o); ok && h.recent.Of(l, 100) != 1 {
+			t.Errorf("%s: %d newest tokens of 100", spec, h.recent.Of(l, 100))
+		}
+	}
+	if _, err := Parse("h2o:budget=1"); err == nil {
+		t.Error("a budget of a bare 1 is taken")
+	}
 }
 
 // TestSystems: a system's name is the method with its parameters, which the user's own go before.

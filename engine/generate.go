@@ -156,6 +156,7 @@ func (s *Session) begin(ctx context.Context, r Request) (*Generation, error) {
 	}
 	if dropped == 0 && r.Prefix != nil {
 		g.res.Reused = r.Prefix.Reused()
+		r.Prefix.Read(s)
 	}
 	g.res.Dropped, g.res.Timings.Prefill = dropped, time.Since(begun)
 	g.res.Timings.PrefillTPS = perSecond(len(r.IDs)-g.res.Reused.Tokens, g.res.Timings.Prefill)

@@ -63,6 +63,7 @@ func newChat(a *app) *cobra.Command {
 	ch.sample.add(cmd, chatMaxTokens)
 	ch.kv.add(cmd)
 	ch.store.add(cmd)
+	ch.store.addPlacement(cmd)
 	ch.speculate.add(cmd)
 	cmd.Flags().StringVar(&ch.system, "system", "", "system message")
 	cmd.Flags().BoolVar(&ch.noHistory, "no-history", false, "neither read nor keep the history of messages")
@@ -91,7 +92,7 @@ func (ch *chatCommand) run() error {
 	if err := ch.speculate.check(); err != nil {
 		return err
 	}
-	if _, err := ch.store.specs(); err != nil {
+	if err := ch.store.placed(); err != nil {
 		return err
 	}
 	ch.kv.store = len(ch.store.stores) > 0
@@ -103,7 +104,7 @@ func (ch *chatCommand) run() error {
 	defer l.close()
 	ch.sample.takeOwn(l.own, &ch.sample.o)
 	defer ch.store.close(ch.app)
-	if err := ch.useStore(&ch.store, l); err != nil {
+	if err := ch.openStore(&ch.store, l, ch.load.threads); err != nil {
 		return err
 	}
 	if !l.tok.HasTemplate() {
@@ -135,7 +136,9 @@ func (ch *chatCommand) run() error {
 // talk answers message after message.
 func (c *conversation) talk(in chatInput) error {
 	for {
+		rested := c.f.store.behind(c.a.ctx)
 		text, err := in.message(c.a.ctx)
+		rested()
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, errInterrupted) && !c.stops.take():
 			return nil

@@ -153,6 +153,7 @@ func newGenerate(a *app) *cobra.Command {
 	gen.constrain.add(cmd)
 	gen.speculate.add(cmd)
 	gen.store.add(cmd)
+	gen.store.addPlacement(cmd)
 	p := cmd.Flags()
 	p.StringVar(&gen.prefixFile, "prefix-file", "", "text that comes before the prompt, tokenised alone: a policy that drops tokens after the prompt works on it alone, so that many prompts can share it")
 	p.StringVarP(&gen.prompt, "prompt", "p", "", "the prompt (instead of the argument)")
@@ -197,7 +198,7 @@ func (gen *generateCommand) run(args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := gen.store.specs(); err != nil {
+	if err := gen.store.placed(); err != nil {
 		return err
 	}
 	gen.kv.store = len(gen.store.stores) > 0 || gen.prefixFile != ""
@@ -214,7 +215,7 @@ func (gen *generateCommand) run(args []string) error {
 	}
 	defer guesses.close()
 	defer gen.store.close(gen.app)
-	if err := gen.useStore(&gen.store, l); err != nil {
+	if err := gen.openStore(&gen.store, l, gen.load.threads); err != nil {
 		return err
 	}
 	req.Started, req.Speculate = time.Now(), guesses.drafter()
@@ -236,6 +237,7 @@ func (gen *generateCommand) run(args []string) error {
 	}
 	req.OnPrefill = gen.promptBar()
 	res, err := gen.generateAfter(l, prefix, req)
+	defer gen.store.rest(gen.ctx)
 	return gen.sayGeneration(l, res, err)
 }
 
@@ -347,7 +349,7 @@ func (gen *generateCommand) generateAfter(l *loaded, prefix []int, req engine.Re
 		req.Prefix = gen.store.find(gen.app, req.IDs, e.Policy())
 		return e.Generate(gen.ctx, req)
 	}
-	found := gen.store.find(gen.app, prefix, e.Policy())
+	found := gen.store.cache.Find(gen.ctx, prefix, e.Policy(), gen.store.salt)
 	s, _, err := prefixcache.OpenContext(gen.ctx, e, prefix, e.Policy(), found, engine.PrefillHooks{Progress: req.OnPrefill})
 	if err != nil {
 		return nil, err
@@ -372,9 +374,11 @@ type generation struct {
 	TokenIDs         []int             `json:"token_ids"`
 	Text             string            `json:"text"`
 	FinishReason     string            `json:"finish_reason"`
-	Logprobs         []offline.Logprob `json:"logprobs,omitempty"` // of token_ids, in their order
-	CachedTokens     int               `json:"cached_tokens"`      // of the prompt, from --store
-	CacheTier        string            `json:"cache_tier"`         // the slowest that they came from
+	Logprobs         []offline.Logprob `json:"logprobs,omitempty"`     // of token_ids, in their order
+	CachedTokens     int               `json:"cached_tokens"`          // of the prompt, from --store
+	CacheTier        string            `json:"cache_tier"`             // the slowest that they came from
+	CacheMethod      string            `json:"cache_method,omitempty"` // how they were compressed, of --placement
+	CacheKeep        float64           `json:"cache_keep,omitempty"`
 	DroppedTokens    int               `json:"dropped_tokens,omitempty"`
 	Timings          timingsJSON       `json:"timings"`
 	KV               kvJSON            `json:"kv"`
@@ -400,7 +404,7 @@ func (gen *generateCommand) printGeneration(l *loaded, f *generateCommand, res *
 	}
 	return gen.printJSON(generation{
 		Model: l.name, Backend: f.load.backend, Policy: f.kv.policyName(), Seed: f.sample.o.Seed,
-		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, DroppedTokens: res.Dropped, Logprobs: f.probs,
+		PromptTokens: res.PromptTokens, CompletionTokens: len(ids), TokenIDs: ids, Text: res.Text, FinishReason: res.Finish, CachedTokens: res.Reused.Tokens, CacheTier: res.Reused.Tier, CacheMethod: res.Reused.Method, CacheKeep: res.Reused.Keep, DroppedTokens: res.Dropped, Logprobs: f.probs,
 		Timings: timingsJSON{LoadMS: ms(l.loadTime), TTFTMS: ms(res.Timings.TTFT), PrefillTPS: res.Timings.PrefillTPS, DecodeTPS: res.Timings.DecodeTPS,
 			ITLP50MS: ms(res.Timings.ITLP50), ITLP99MS: ms(res.Timings.ITLP99), Source: f.store.source(res.Reused)},
 		KV: kvReport(l.engine, res), Weights: weightsReport(l.engine), Drive: driveReport(l.engine), Speculation: speculationReport(res.Speculation),

@@ -68,7 +68,7 @@ func (gen *generateCommand) generateRows(seeded bool, limits *grammar.Grammar, r
 	if len(gen.store.stores) == 0 && len(gen.kv.tiers) == 0 { // what rows begin with is read once
 		gen.store.stores, gen.store.unsaid = []string{fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20)}, true
 	}
-	if _, err := gen.store.specs(); err != nil {
+	if err := gen.store.placed(); err != nil {
 		return err
 	}
 	gen.kv.store, gen.load.texts = true, gen.rows.batch // rows may name policies of their own
@@ -78,7 +78,7 @@ func (gen *generateCommand) generateRows(seeded bool, limits *grammar.Grammar, r
 	}
 	defer l.close()
 	defer gen.store.close(gen.app)
-	if err := gen.useStore(&gen.store, l); err != nil {
+	if err := gen.openStore(&gen.store, l, gen.load.threads); err != nil {
 		return err
 	}
 	gen.sample.takeOwn(l.own, &req.Sampler)

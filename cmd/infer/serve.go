@@ -33,7 +33,6 @@ type serveCommand struct {
 	kv           kvFlags
 	store        storeFlags
 	sampling     samplingFlags
-	placement    string
 	batch, queue int
 	itl          time.Duration
 	metricsAlias string
@@ -109,7 +108,7 @@ func newServeOf(c *serveCommand) *cobra.Command {
 	p := cmd.Flags()
 	p.BoolVar(&c.deterministic, "deterministic", false, "keep and find prompts alone, not answers too: a text then never depends on what was served before, to the last bit; with answers, whose numbers differ in their last bits, a near tie may fall the other way")
 	p.StringVar(&c.modelsMemory, "models-memory", "", "memory that several models may take together, such as 8GiB (default: three quarters of what is free)")
-	p.StringVar(&c.placement, "placement", "lru", "what --store keeps: lru (prompts, whole; the one used longest ago goes down), evicpress:alpha=A,… (beginnings that prompts share, compressed and placed by utility while nobody is served: texts change), fixed:method=M,keep=K or none")
+	p.StringVar(&c.store.place, "placement", "lru", "what --store keeps: "+placementUsage)
 	p.StringVar(&c.addr, "addr", "127.0.0.1:8080", "address to listen at, HOST:PORT (port 0: a free one)")
 	p.StringVar(&c.readyFile, "ready-file", "", "write the base URL here once requests can be served")
 	p.StringArrayVar(&c.aliases, "alias", nil, "name of the model for clients (repeats; default: as --model says); one with * is a pattern of names that are answered besides, such as claude-* or *")
@@ -141,7 +140,7 @@ func defaultStore(free int64) int64 {
 // ownStore reads --store none, and drops the default where it has no place.
 func (c *serveCommand) ownStore(cmd *cobra.Command) {
 	given := cmd.Flags().Changed("store")
-	if given && slices.Equal(c.store.stores, []string{"none"}) || !given && (len(c.kv.tiers) > 0 || c.placement == "none" || c.load.memory != "") {
+	if given && slices.Equal(c.store.stores, []string{"none"}) || !given && (len(c.kv.tiers) > 0 || c.store.place == "none" || c.load.memory != "") {
 		c.store.stores = nil
 	}
 }
@@ -175,7 +174,7 @@ func (c *serveCommand) run() error {
 	if err != nil {
 		return err
 	}
-	if err := c.place(); err != nil {
+	if err := c.placed(); err != nil {
 		return err
 	}
 	c.kv.store = len(c.store.stores) > 0

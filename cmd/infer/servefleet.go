@@ -127,7 +127,7 @@ func (c *serveCommand) onStore(own *serveCommand, l *loaded, o serve.Options) (*
 	}
 	switch {
 	case c.store.placement != nil:
-		if err := c.keepContexts(l); err != nil {
+		if err := c.keepContexts(&c.store, l, c.load.threads); err != nil {
 			return nil, err
 		}
 	case !c.deterministic:

@@ -7,6 +7,7 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/prefixcache"
+	"terrace/engine/shelf"
 	"terrace/internal/tierspec"
 	"terrace/kvmanager/contexts"
 	"terrace/kvmanager/values"
@@ -23,8 +24,10 @@ type storeFlags struct {
 	store  *contexts.Store    // once it is open
 	cache  *prefixcache.Cache // of the last engine that uses it; nil = none does
 
-	placement *policy.Placement // says what the store keeps; nil = what was used last
-	closing   func() error      // of who keeps it so; nil = nobody does
+	place     string            // --placement
+	placement *policy.Placement // which says what the store keeps; nil = what was used last
+	keeper    *shelf.Keeper     // keeps it so; nil = nobody does
+	closing   func() error      // of the keeper
 }
 
 func (f *storeFlags) add(cmd *cobra.Command) {
@@ -123,7 +126,10 @@ func (f *storeFlags) close(a *app) {
 }
 
 // find begins to fetch what the store has of a prompt.
-func (f *storeFlags) find(a *app, ids []int, under *policy.Spec) *prefixcache.Prefix {
+func (f *storeFlags) find(a *app, ids []int, under *policy.Spec) engine.Prefix {
+	if f.keeper != nil {
+		return f.keeper.Lookup(a.ctx, ids, under, f.salt)
+	}
 	return f.cache.Find(a.ctx, ids, under, f.salt)
 }
 

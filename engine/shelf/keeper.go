@@ -313,8 +313,10 @@ func (k *Keeper) trouble(err error) {
 	k.notice("placement: " + err.Error() + ": such contexts are computed")
 }
 
-// Close writes the index.
+// Close puts away what needs no computing, and writes the index. The engine may be closed.
 func (k *Keeper) Close() error {
+	for k.Between(context.Background()) {
+	}
 	k.shelf.Close()
 	if !k.dirty {
 		return nil

@@ -17,8 +17,11 @@ import (
 	"terrace/policy"
 )
 
-// likeness is a shelf.Quality by which all answers are as good; scored is called before each, if it is set.
-type likeness struct{ scored func() }
+// likeness is a shelf.Quality by which all answers are as good, or as bad; scored is called before each, if it is set.
+type likeness struct {
+	scored    func()
+	worthless bool
+}
 
 func (likeness) Name() string { return "all" }
 
@@ -28,7 +31,9 @@ func (l likeness) Scores(pred, _ []string) ([]float64, error) {
 	}
 	out := make([]float64, len(pred))
 	for i := range out {
-		out[i] = 1
+		if !l.worthless {
+			out[i] = 1
+		}
 	}
 	return out, nil
 }
@@ -46,7 +51,7 @@ func newPlacementBench(t *testing.T, placement, index string, quality shelf.Qual
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	reader := &shelf.Reader{Quality: quality, MaxTokens: 4}
-	b := newBenchWith(t, engine.Options{Context: 900, ChunkTokens: 64}, Options{Batch: 4, Queue: 32}, func(e *engine.Engine) {
+	b := newBenchWith(t, engine.Options{Context: 900, ChunkTokens: 64}, Options{Batch: 4, Queue: 256}, func(e *engine.Engine) {
 		cache, err := prefixcache.Use(e, store, "small")
 		if err != nil {
 			t.Fatal(err)
@@ -195,7 +200,7 @@ func TestPlacementYields(t *testing.T) {
 	var scores atomic.Int64
 	var b *bench
 	begun, came := make(chan struct{}), make(chan struct{})
-	b, _ = newPlacementBench(t, "evicpress:methods=knorm/keydiff/snapkv,keeps=0.75/0.5/0.25", "", likeness{func() {
+	b, _ = newPlacementBench(t, "evicpress:methods=knorm/keydiff/snapkv,keeps=0.75/0.5/0.25", "", likeness{scored: func() {
 		switch scores.Add(1) {
 		case 1:
 			close(begun)

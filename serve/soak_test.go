@@ -50,6 +50,19 @@ func TestSoak(t *testing.T) {
 			t.Error("nothing was found in the cache")
 		}
 	})
+	t.Run("placement", func(t *testing.T) { // of which no form but the whole is worth anything: it is moved, and texts stay
+		b, store := newPlacementBench(t, "evicpress:alpha=1000000,methods=knorm,keeps=0.5", "", likeness{worthless: true}, contexts.Spec{Kind: "host", CapacityBytes: 200 << 10}, contexts.Spec{Kind: "ssd", Place: t.TempDir(), CapacityBytes: 1 << 20})
+		soakServer(t, b, strings.Repeat("what comes before ", 8))
+		settled(t, b)
+		if hits, moves := valueIn(t, b, "terrace_prompt_tokens_cached_total"), valueIn(t, b, "terrace_placement_moves_total"); hits == 0 || moves == 0 {
+			t.Errorf("%g tokens were found, %g contexts moved", hits, moves)
+		}
+		for i, tier := range store.Tiers() {
+			if _, peak := store.On(i).Held(); peak > tier.CapacityBytes {
+				t.Errorf("%s held %d of %d bytes", tier.Kind, peak, tier.CapacityBytes)
+			}
+		}
+	})
 }
 
 // soakServer sends requests whose prompts begin in one of three ways.

@@ -177,13 +177,13 @@ func (k *backing) fetch(p offload.Priority, blocks []*block) {
 	k.reads = append(k.reads, t)
 }
 
-// load brings a block into memory.
+// load brings a block into memory, where it stays until somebody else wants the room: also one that only waits to be stored, which would
+// leave when it is.
 func (k *backing) load(b *block) error {
+	b.pins++
+	defer func() { b.pins-- }()
 	if !b.inMemory() {
-		b.pins++
-		err := k.raise(b)
-		b.pins--
-		if err != nil {
+		if err := k.raise(b); err != nil {
 			return err
 		}
 		k.fetch(offload.Demand, []*block{b})

@@ -170,6 +170,9 @@ func (m *Manager) BytesFor(tokens int) int64 {
 		n = 2 * m.StateBytes()
 	}
 	for i := range m.layers {
+		if m.layers[i].heads == 0 {
+			continue
+		}
 		for kind, count := range [kinds]int{main, residual} {
 			l := &m.layers[i].layouts[kind]
 			n += int64(m.layers[i].heads) * int64((count+l.Tokens-1)/l.Tokens) * int64(l.PageBytes())

@@ -157,12 +157,12 @@ func TestPlacementsAreKept(t *testing.T) {
 			case 0, 1, 2:
 				put(t, s, tier, part, held[tier], specs[tier].CapacityBytes)
 			case 3:
-				if err := s.Drop(t.Context(), tier, []Key{part[0].Key}); err != nil {
+				if err := s.On(tier).Drop(t.Context(), []Key{part[0].Key}); err != nil {
 					t.Fatal(err)
 				}
 				delete(held[tier], part[0].Key)
 			case 4:
-				n, err := s.DropOthers(t.Context(), tier, func(k Key) bool { return k != part[0].Key })
+				n, err := s.On(tier).DropOthers(t.Context(), func(k Key) bool { return k != part[0].Key })
 				if _, there := held[tier][part[0].Key]; err != nil || (n == 1) != there {
 					t.Fatalf("%d others were dropped, one was there: %v, %v", n, there, err)
 				}
@@ -196,7 +196,7 @@ func put(t *testing.T, s *Store, tier int, part []*Record, held map[Key]*Record,
 	if slices.ContainsFunc(part, func(r *Record) bool { return held[r.Key] != nil }) {
 		return
 	}
-	err := s.PutOn(t.Context(), tier, part)
+	err := s.On(tier).Put(t.Context(), part)
 	if sum > most {
 		if !errors.Is(err, ErrFull) {
 			t.Fatalf("%d bytes on a tier of %d: %v", sum, most, err)
@@ -217,22 +217,22 @@ func put(t *testing.T, s *Store, tier int, part []*Record, held map[Key]*Record,
 // compareHeld looks at what a tier holds.
 func compareHeld(t *testing.T, s *Store, tier int, want map[Key]*Record, op int) {
 	t.Helper()
-	sizes, err := s.HeldOn(t.Context(), tier)
+	sizes, err := s.On(tier).Sizes(t.Context())
 	if err != nil || len(sizes) != len(want) {
 		t.Fatalf("operation %d, tier %d: %d records, want %d: %v", op, tier, len(sizes), len(want), err)
 	}
 	sum := int64(0)
 	for k, r := range want {
 		sum += r.Bytes()
-		got, err := s.ReadFrom(t.Context(), tier, []Key{k})
+		got, err := s.On(tier).Read(t.Context(), []Key{k})
 		if err != nil || !same(got[0], r) || sizes[k] != r.Bytes() {
 			t.Fatalf("operation %d, tier %d: a record of %d bytes is another's, or %d bytes: %v", op, tier, r.Bytes(), sizes[k], err)
 		}
 	}
-	if bytes, peak := s.Held(tier); bytes < sum || peak < bytes {
+	if bytes, peak := s.On(tier).Held(); bytes < sum || peak < bytes {
 		t.Fatalf("operation %d, tier %d: %d bytes held, at most %d, records have %d", op, tier, bytes, peak, sum)
 	}
-	if _, err := s.ReadFrom(t.Context(), tier, []Key{{9, 9}}); !errors.Is(err, ErrMiss) {
+	if _, err := s.On(tier).Read(t.Context(), []Key{{9, 9}}); !errors.Is(err, ErrMiss) {
 		t.Fatalf("a record that nobody stored: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"terrace/csdshim/flash"
+	"terrace/csdshim/hardware"
 	"terrace/csdshim/nand"
 	"terrace/csdshim/wire"
 	"terrace/internal/kernels"
@@ -124,14 +125,14 @@ func (s *Session) Append(ctx context.Context, m *Tail) (Timing, Work, error) {
 		return Timing{}, Work{}, err
 	}
 	t := s.d.begin(len(m.Keys) + len(m.Values))
-	t.LinkNs = uint64(crossing(len(m.Keys)+len(m.Values), s.d.opts.Profile.Link.ToDriveBytesPerS))
+	t.LinkNs = uint64(hardware.Crossing(len(m.Keys)+len(m.Values), s.d.opts.Profile.Link.ToDriveBytesPerS))
 	q.mu.Lock()
 	programmed, err := s.d.appendTail(q, m)
 	q.mu.Unlock()
 	if err != nil {
 		return Timing{}, Work{}, err
 	}
-	done := t.programmed(programmed) + micros(s.d.opts.Profile.Link.LatencyUs)
+	done := t.programmed(programmed) + hardware.Micros(s.d.opts.Profile.Link.LatencyUs)
 	if err := t.until(ctx, done); err != nil {
 		return Timing{}, Work{}, err
 	}

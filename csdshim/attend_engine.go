@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"terrace/csdshim/flash"
+	"terrace/csdshim/hardware"
 	"terrace/csdshim/wire"
 )
 
@@ -131,18 +132,18 @@ func (s *Session) Attend(ctx context.Context, m *AttendQuery) (Timing, Attended,
 	var log *stageLog
 	if m.Traced {
 		log = &stageLog{arrived: t.arrived}
-		log.note(wire.UnitLink, 0, t.arrived, t.arrived+crossing(down, d.opts.Profile.Link.ToDriveBytesPerS))
+		log.note(wire.UnitLink, 0, t.arrived, t.arrived+hardware.Crossing(down, d.opts.Profile.Link.ToDriveBytesPerS))
 	}
 	sent := d.model.send(t.stages(r, log), up)
 	if log != nil {
-		log.note(wire.UnitLink, 1, sent-crossing(up, d.opts.Profile.Link.ToHostBytesPerS), sent)
+		log.note(wire.UnitLink, 1, sent-hardware.Crossing(up, d.opts.Profile.Link.ToHostBytesPerS), sent)
 		out.Stages = log.list
 	}
-	t.LinkNs += uint64(crossing(down, d.opts.Profile.Link.ToDriveBytesPerS) + crossing(up, d.opts.Profile.Link.ToHostBytesPerS))
+	t.LinkNs += uint64(hardware.Crossing(down, d.opts.Profile.Link.ToDriveBytesPerS) + hardware.Crossing(up, d.opts.Profile.Link.ToHostBytesPerS))
 	t.LinkBytes = uint64(up)
 	d.counts.linkOut.Add(uint64(up))
 	d.counts.tokensScored.Add(r.work.TokensScored)
-	done := sent + micros(d.opts.Profile.Link.LatencyUs)
+	done := sent + hardware.Micros(d.opts.Profile.Link.LatencyUs)
 	if err := t.until(ctx, done); err != nil {
 		return Timing{}, Attended{}, err
 	}

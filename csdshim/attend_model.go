@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"terrace/csdshim/flash"
+	"terrace/csdshim/hardware"
 	"terrace/csdshim/nand"
 	"terrace/csdshim/wire"
 )
@@ -31,7 +32,7 @@ func (m *model) alone(kind nand.Kind, pages []uint32) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.idle == nil {
-		m.idle = &model{p: m.p, array: nand.New(m.p.flashTiming())}
+		m.idle = &model{p: m.p, array: nand.New(m.p.FlashTiming())}
 	}
 	m.idle.array.Reset()
 	m.idle.bus = line{}
@@ -66,7 +67,7 @@ func (l *stageLog) period(channel int, from, to time.Duration) {
 func (m *model) top(at time.Duration, n int, log *stageLog) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	start, end := m.units.argTopK.reserve(at, crossing(n, m.p.Engine.ArgTopKPerS))
+	start, end := m.units.argTopK.reserve(at, hardware.Crossing(n, m.p.Engine.ArgTopKPerS))
 	log.note(wire.UnitArgTopK, 0, start, end)
 	return end
 }
@@ -94,7 +95,7 @@ func (m *model) sense(heads []reading, log *stageLog) {
 			ops, head = append(ops, nand.Op{At: r.at, Kind: nand.Read, Place: m.place(p)}), append(head, int32(i))
 		}
 		if len(r.pages) > 0 {
-			_, r.done = m.bus.reserve(r.at, crossing(len(r.pages)*m.p.NAND.PageBytes, m.p.NAND.BusBytesPerS))
+			_, r.done = m.bus.reserve(r.at, hardware.Crossing(len(r.pages)*m.p.NAND.PageBytes, m.p.NAND.BusBytesPerS))
 		}
 	}
 	m.ops, m.head = ops, head
@@ -107,7 +108,7 @@ func (m *model) sense(heads []reading, log *stageLog) {
 	slices.SortFunc(m.come, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(done[a], done[b]), cmp.Compare(a, b))
 	})
-	each := crossing(m.p.NAND.PageBytes, m.p.Engine.FilterBytesPerS)
+	each := hardware.Crossing(m.p.NAND.PageBytes, m.p.Engine.FilterBytesPerS)
 	for _, i := range m.come {
 		c := ops[i].Place.Channel
 		start, end := m.units.filters[c].reserve(done[i], each)
@@ -154,10 +155,10 @@ func (m *model) kernel(keysAt time.Duration, keys int, valuesAt time.Duration, v
 			k, lane = &m.units.kernels[i], i
 		}
 	}
-	start, end := k.reserve(keysAt, crossing(keys, m.p.Engine.KernelBytesPerS))
+	start, end := k.reserve(keysAt, hardware.Crossing(keys, m.p.Engine.KernelBytesPerS))
 	log.note(wire.UnitKernel, lane, start, end)
 	if values > 0 {
-		start, end = k.reserve(max(end, valuesAt), crossing(values, m.p.Engine.KernelBytesPerS))
+		start, end = k.reserve(max(end, valuesAt), hardware.Crossing(values, m.p.Engine.KernelBytesPerS))
 		log.note(wire.UnitKernel, lane, start, end)
 	}
 	return end

@@ -107,7 +107,7 @@ type owner struct {
 // OpenDrive opens the folder of a drive, or makes it. Leased sequences of owners that don't come back go when their lease
 // is over.
 func OpenDrive(dir string, o Options) (*Drive, error) {
-	if err := o.Profile.validate(); err != nil {
+	if err := o.Profile.Validate(); err != nil {
 		return nil, fmt.Errorf("csdshim: profile %q: %w: %w", o.Profile.Name, err, ErrProfile)
 	}
 	d := &Drive{opts: o, model: newModel(o.Profile), clock: o.Clock, faults: newInjector(o.Faults), start: time.Now(), tenancy: tenancy{seqs: map[uint32]*sequence{}, attends: map[uint32]*attended{}, owners: map[[16]byte]*owner{}}}
@@ -115,7 +115,7 @@ func OpenDrive(dir string, o Options) (*Drive, error) {
 		d.clock = clock.NewJumping()
 	}
 	d.codes.ddr, d.codes.bytes, d.codes.ioNs = o.Keys == KeysDDR, o.Profile.DRAM.Bytes, &d.counts.ioNs
-	store, err := flash.Open(dir, flash.Options{Geometry: o.Profile.geometry(o.CapacityBytes), NoSync: o.NoSync, FS: o.FS, GroupBufferBytes: d.codes.groupBufferBytes})
+	store, err := flash.Open(dir, flash.Options{Geometry: o.Profile.Geometry(o.CapacityBytes), NoSync: o.NoSync, FS: o.FS, GroupBufferBytes: d.codes.groupBufferBytes})
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (d *Drive) Identity() Identity {
 	return Identity{Profile: p.Name, Keys: d.opts.Keys.String(), Clock: map[bool]string{true: "virtual", false: "real"}[d.clock.Modelled()], Kernels: kernels.Path(),
 		CapacityBytes: uint64(u.CapacityBytes), UsedBytes: uint64(u.UsedBytes), DRAMBytes: uint64(p.DRAM.Bytes),
 		PageBytes: uint32(p.NAND.PageBytes), Channels: uint32(p.NAND.Channels), Dies: uint32(p.NAND.Dies), Planes: uint32(p.NAND.Planes), BlockPages: uint32(p.NAND.BlockPages),
-		LinkBytesPerS: p.Link.ToHostBytesPerS, NANDBytesPerS: p.nandBytesPerS(), ScanBytesPerS: p.scanBytesPerS(), CanScore: !p.Engine.None, CanAttend: !p.Engine.None && d.opts.Attention != nil}
+		LinkBytesPerS: p.Link.ToHostBytesPerS, NANDBytesPerS: p.NANDBytesPerS(), ScanBytesPerS: p.ScanBytesPerS(), CanScore: !p.Engine.None, CanAttend: !p.Engine.None && d.opts.Attention != nil}
 }
 
 // Session is one client's view of the drive: its owner's sequences. Calls may run side by side.

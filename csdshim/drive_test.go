@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"terrace/csdshim/profiles"
 	"terrace/csdshim/wire"
 	"terrace/internal/kernels/ref"
 	"terrace/internal/kvpage"
@@ -140,7 +141,7 @@ func (c *cache) score(q *Query, layer, position int) float32 {
 
 func openDrive(t testing.TB, dir string, change func(*Options)) *Drive {
 	t.Helper()
-	p, err := LoadProfile("unlimited")
+	p, err := profiles.Load("unlimited")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"terrace/csdshim/flash"
+	"terrace/csdshim/hardware"
 	"terrace/csdshim/wire"
 )
 
@@ -25,7 +26,7 @@ var (
 	ErrFrame = wire.ErrFrame
 
 	// ErrProfile: there is no such profile, or its text is not valid.
-	ErrProfile = errors.New("bad profile")
+	ErrProfile = hardware.ErrProfile
 	// ErrTrace: a line of page requests is not valid.
 	ErrTrace = errors.New("bad trace")
 	// ErrRequest: the request contradicts the sequence's shape or itself.

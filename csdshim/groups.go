@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"terrace/csdshim/flash"
+	"terrace/csdshim/hardware"
 	"terrace/csdshim/wire"
 )
 
@@ -96,7 +97,7 @@ func (s *Session) Write(ctx context.Context, number uint64, groups []Group) (Tim
 	d.counts.groupsWritten.Add(uint64(len(groups)))
 	done := d.programmed(t, pages)
 	t.NANDNs, t.NANDBytes = uint64(done-t.ready), uint64(len(pages)*d.opts.Profile.NAND.PageBytes)
-	done += micros(d.opts.Profile.Link.LatencyUs)
+	done += hardware.Micros(d.opts.Profile.Link.LatencyUs)
 	if err := t.until(ctx, done); err != nil {
 		return Timing{}, err
 	}
@@ -172,8 +173,8 @@ func (t *task) deliver(ctx context.Context, pages []uint32, bytes int) (Timing, 
 	t.NANDNs, t.NANDBytes = uint64(read-t.ready), uint64(len(pages)*d.opts.Profile.NAND.PageBytes)
 	// The link carries what has been read while the rest is being read: it ends with the reading at the earliest.
 	sent := max(d.model.send(t.ready, bytes), read)
-	t.LinkNs, t.LinkBytes = uint64(crossing(bytes, d.opts.Profile.Link.ToHostBytesPerS)), uint64(bytes)
-	done := sent + micros(d.opts.Profile.Link.LatencyUs)
+	t.LinkNs, t.LinkBytes = uint64(hardware.Crossing(bytes, d.opts.Profile.Link.ToHostBytesPerS)), uint64(bytes)
+	done := sent + hardware.Micros(d.opts.Profile.Link.LatencyUs)
 	d.counts.linkOut.Add(uint64(bytes))
 	if err := t.until(ctx, done); err != nil {
 		return Timing{}, err

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"terrace/csdshim/profiles"
 	"terrace/internal/clock"
 )
 
@@ -22,7 +23,7 @@ func TestServerProcess(t *testing.T) {
 	if flag.NArg() != 3 {
 		t.Skip("only as a process of its own, for the tests that kill it")
 	}
-	p, err := LoadProfile("unlimited")
+	p, err := profiles.Load("unlimited")
 	if err != nil {
 		t.Fatal(err)
 	}

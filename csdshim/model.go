@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"terrace/csdshim/flash"
+	"terrace/csdshim/hardware"
 	"terrace/csdshim/nand"
 )
 
@@ -36,15 +37,15 @@ func (l *line) reserve(at, d time.Duration) (start, end time.Duration) {
 }
 
 func newModel(p Profile) *model {
-	return &model{p: p, array: nand.New(p.flashTiming()), units: newEngineLines(p)}
+	return &model{p: p, array: nand.New(p.FlashTiming()), units: newEngineLines(p)}
 }
 
 // arrive is when a command of n bytes that was sent at a time is ready to be worked on.
 func (m *model) arrive(at time.Duration, n int) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, end := m.toDrive.reserve(at, crossing(n, m.p.Link.ToDriveBytesPerS))
-	return end + micros(m.p.Link.LatencyUs) + micros(m.p.Engine.CommandUs)
+	_, end := m.toDrive.reserve(at, hardware.Crossing(n, m.p.Link.ToDriveBytesPerS))
+	return end + hardware.Micros(m.p.Link.LatencyUs) + hardware.Micros(m.p.Engine.CommandUs)
 }
 
 // place is where a physical page lies: block b is on channel b mod Channels, then die, then plane; pages at one place of
@@ -70,7 +71,7 @@ func (m *model) pages(at time.Duration, kind nand.Kind, pages []uint32) (end tim
 	defer m.mu.Unlock()
 	end = m.run(at, kind, pages)
 	if len(pages) > 0 {
-		_, over := m.bus.reserve(at, crossing(len(pages)*m.p.NAND.PageBytes, m.p.NAND.BusBytesPerS))
+		_, over := m.bus.reserve(at, hardware.Crossing(len(pages)*m.p.NAND.PageBytes, m.p.NAND.BusBytesPerS))
 		end = max(end, over)
 	}
 	return end
@@ -113,11 +114,11 @@ func (m *model) scan(ready time.Duration, bytes int, fromDRAM bool) (end time.Du
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if fromDRAM {
-		start, over := m.dram.reserve(ready, crossing(bytes, m.p.DRAM.BytesPerS))
-		_, end = m.engine.reserve(start, crossing(bytes, m.p.Engine.ScanBytesPerS))
+		start, over := m.dram.reserve(ready, hardware.Crossing(bytes, m.p.DRAM.BytesPerS))
+		_, end = m.engine.reserve(start, hardware.Crossing(bytes, m.p.Engine.ScanBytesPerS))
 		return max(end, over)
 	}
-	_, end = m.engine.reserve(ready, crossing(bytes, m.p.Engine.ScanBytesPerS))
+	_, end = m.engine.reserve(ready, hardware.Crossing(bytes, m.p.Engine.ScanBytesPerS))
 	return end
 }
 
@@ -125,7 +126,7 @@ func (m *model) scan(ready time.Duration, bytes int, fromDRAM bool) (end time.Du
 func (m *model) send(at time.Duration, bytes int) (end time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, end = m.toHost.reserve(at, crossing(bytes, m.p.Link.ToHostBytesPerS))
+	_, end = m.toHost.reserve(at, hardware.Crossing(bytes, m.p.Link.ToHostBytesPerS))
 	return end
 }
 

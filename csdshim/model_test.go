@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"terrace/csdshim/flash"
+	"terrace/csdshim/hardware"
+	"terrace/csdshim/profiles"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/internal/vfs"
@@ -19,10 +21,10 @@ import (
 
 // roundProfile has figures that can be checked by hand.
 func roundProfile() Profile {
-	return Profile{Name: "round", Link: LinkProfile{ToHostBytesPerS: 1e9, ToDriveBytesPerS: 2e9, LatencyUs: 3},
-		NAND:   NANDProfile{Channels: 4, Dies: 2, Planes: 1, PageBytes: 4096, BlockPages: 16, ChannelBytesPerS: 4.096e8, ReadUs: 40, ProgramUs: 200, EraseUs: 1000},
-		DRAM:   DRAMProfile{Bytes: 1e9, BytesPerS: 4e9},
-		Engine: EngineProfile{ScanBytesPerS: 2e9, CommandUs: 7}}
+	return Profile{Name: "round", Link: hardware.LinkProfile{ToHostBytesPerS: 1e9, ToDriveBytesPerS: 2e9, LatencyUs: 3},
+		NAND:   hardware.NANDProfile{Channels: 4, Dies: 2, Planes: 1, PageBytes: 4096, BlockPages: 16, ChannelBytesPerS: 4.096e8, ReadUs: 40, ProgramUs: 200, EraseUs: 1000},
+		DRAM:   hardware.DRAMProfile{Bytes: 1e9, BytesPerS: 4e9},
+		Engine: hardware.EngineProfile{ScanBytesPerS: 2e9, CommandUs: 7}}
 }
 
 // TestModelByHand compares times with what a pencil gives.
@@ -93,7 +95,7 @@ func scoredDrive(t testing.TB, p Profile, keys KeyPlace, c clock.Clock) (*Sessio
 // TestSmartSSDByTheModel: on the paper's figures a layer's scoring takes the time of its keys: 4,096 tokens of 8 heads of
 // 128 are 4 MiB of int8 codes, 218 µs at 19.2 GB/s from DRAM; with keys=nand the 8 MiB of full keys cross 3.2 GB/s, 2.6 ms.
 func TestSmartSSDByTheModel(t *testing.T) {
-	p, err := LoadProfile("smartssd")
+	p, err := profiles.Load("smartssd")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +134,7 @@ func TestSmartSSDByTheModel(t *testing.T) {
 // TestGatherReadsItsTokens: a token's keys and values lie together, so that scattered tokens read the flash pages that hold
 // them: one page a token of 8 heads of 128 (4 KiB), a sixteenth of its group.
 func TestGatherReadsItsTokens(t *testing.T) {
-	p, err := LoadProfile("smartssd")
+	p, err := profiles.Load("smartssd")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,17 +255,17 @@ func TestLease(t *testing.T) {
 }
 
 func TestProfiles(t *testing.T) {
-	for _, name := range ProfileNames() {
-		p, err := LoadProfile(name)
+	for _, name := range profiles.Names() {
+		p, err := profiles.Load(name)
 		if err != nil || p.Name != name {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 	}
-	p, _ := LoadProfile("smartssd")
-	if p.Link.ToHostBytesPerS != 3.2e9 || p.DRAM.Bytes != 4e9 || p.nandBytesPerS() != 3.2e9 {
+	p, _ := profiles.Load("smartssd")
+	if p.Link.ToHostBytesPerS != 3.2e9 || p.DRAM.Bytes != 4e9 || p.NANDBytesPerS() != 3.2e9 {
 		t.Errorf("smartssd does not have the paper's figures: %+v", p)
 	}
-	text, err := profiles.ReadFile("profiles/smartssd.toml")
+	text, err := os.ReadFile("profiles/smartssd.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,14 +284,14 @@ func TestProfiles(t *testing.T) {
 			t.Fatalf("%s: nothing was changed", name)
 		}
 		os.WriteFile(path, []byte(bad), 0o600)
-		if _, err := LoadProfile(path); !errors.Is(err, ErrProfile) || strings.Contains(err.Error(), "\n\n") {
+		if _, err := profiles.Load(path); !errors.Is(err, ErrProfile) || strings.Contains(err.Error(), "\n\n") {
 			t.Errorf("%s: %v", name, err)
 		} else {
 			t.Log(err)
 		}
 	}
 	for _, name := range []string{"", "none", "no/such/file.toml"} {
-		if _, err := LoadProfile(name); !errors.Is(err, ErrProfile) {
+		if _, err := profiles.Load(name); !errors.Is(err, ErrProfile) {
 			t.Errorf("profile %q: %v", name, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"terrace/csdshim/profiles"
 	"terrace/internal/kvpage"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkModelled(b *testing.B) {
 			shape := Shape{Layers: 1, KVHeads: x.heads, Codes: CodesInt8, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: x.dim, ValueDim: x.dim, Tokens: 16, TokenMajor: true}}
 			d := openDrive(b, b.TempDir(), func(o *Options) {
 				o.CapacityBytes, o.NoSync, o.Keys = 1<<30, true, keys
-				p, err := LoadProfile("smartssd")
+				p, err := profiles.Load("smartssd")
 				if err != nil {
 					b.Fatal(err)
 				}

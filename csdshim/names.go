@@ -1,6 +1,9 @@
 package csdshim
 
-import "terrace/csdshim/wire"
+import (
+	"terrace/csdshim/hardware"
+	"terrace/csdshim/wire"
+)
 
 // Names of the protocol that callers need.
 type (
@@ -32,3 +35,6 @@ const (
 
 // GroupTokens is the number of tokens of a group.
 const GroupTokens = wire.GroupTokens
+
+// Profile is the hardware that a drive mimics.
+type Profile = hardware.Profile

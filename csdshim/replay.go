@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"terrace/csdshim/hardware"
 	"terrace/csdshim/nand"
 )
 
@@ -40,7 +41,7 @@ type pageRequest struct {
 // translation layer; logical pages lie on channels first, then dies, then planes. What is wrong with a line wraps ErrTrace
 // and names it.
 func Replay(trace io.Reader, p Profile) (Replayed, error) {
-	t := p.flashTiming()
+	t := p.FlashTiming()
 	var ops []nand.Op
 	var ends []int // of each request's operations
 	lines := bufio.NewScanner(trace)
@@ -56,14 +57,14 @@ func Replay(trace io.Reader, p Profile) (Replayed, error) {
 		}
 		last = *r.AtUs
 		for i := range *r.Pages {
-			ops = append(ops, nand.Op{At: micros(last), Kind: kind, Place: t.At(int(*r.Page + i))})
+			ops = append(ops, nand.Op{At: hardware.Micros(last), Kind: kind, Place: t.At(int(*r.Page + i))})
 		}
 		ends = append(ends, len(ops))
 	}
 	if err := lines.Err(); err != nil {
 		return Replayed{}, fmt.Errorf("csdshim: after %d requests: %w: %w", len(ends), err, ErrTrace)
 	}
-	return p.replayed(nand.New(t).Run(ops), ops, ends), nil
+	return replayed(p, nand.New(t).Run(ops), ops, ends), nil
 }
 
 func parseRequest(line []byte, last float64, room int) (r pageRequest, kind nand.Kind, err error) {
@@ -95,12 +96,12 @@ func parseRequest(line []byte, last float64, room int) (r pageRequest, kind nand
 }
 
 // replayed adds the bus behind the channels, where the profile has one: requests cross it in order.
-func (p Profile) replayed(done []time.Duration, ops []nand.Op, ends []int) Replayed {
+func replayed(p Profile, done []time.Duration, ops []nand.Op, ends []int) Replayed {
 	out := Replayed{CompletedUs: make([]float64, 0, len(ends)), Source: "modelled"}
 	var bus line
 	from := 0
 	for _, to := range ends {
-		_, at := bus.reserve(ops[from].At, crossing((to-from)*p.NAND.PageBytes, p.NAND.BusBytesPerS))
+		_, at := bus.reserve(ops[from].At, hardware.Crossing((to-from)*p.NAND.PageBytes, p.NAND.BusBytesPerS))
 		for _, d := range done[from:to] {
 			at = max(at, d)
 		}

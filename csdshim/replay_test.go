@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"terrace/csdshim/profiles"
 	"terrace/internal/golden"
 )
 
@@ -31,7 +32,7 @@ func TestReplayAgainstMQSim(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			t.Fatal(err)
 		}
-		p, err := LoadProfile(golden.Shared(t, "data", "golden", "flash", "profiles", c.Profile+".toml"))
+		p, err := profiles.Load(golden.Shared(t, "data", "golden", "flash", "profiles", c.Profile+".toml"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +61,7 @@ func TestReplayAgainstMQSim(t *testing.T) {
 
 // TestReplayRefuses: a bad line is named.
 func TestReplayRefuses(t *testing.T) {
-	p, err := LoadProfile("instcsd")
+	p, err := profiles.Load("instcsd")
 	if err != nil {
 		t.Fatal(err)
 	}

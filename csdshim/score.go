@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"terrace/csdshim/hardware"
 	"terrace/csdshim/wire"
 	"terrace/internal/kernels"
 )
@@ -232,7 +233,7 @@ func (d *Drive) scoreLayer(ctx context.Context, t *task, q *sequence, layer int,
 		}
 		scored := d.model.scan(start, len(part)*bytesEach, len(pages) == 0)
 		t.ScanBytes += uint64(len(part) * bytesEach)
-		t.EngineNs += uint64(crossing(len(part)*bytesEach, d.opts.Profile.scanBytesPerS()))
+		t.EngineNs += uint64(hardware.Crossing(len(part)*bytesEach, d.opts.Profile.ScanBytesPerS()))
 		if done, err = e.emit(d, t, query, scored, from+perBlock >= len(tiles), emit); err != nil {
 			return 0, err
 		}
@@ -261,8 +262,8 @@ func (e *scoring) emit(d *Drive, t *task, query *Query, scored time.Duration, la
 		}
 		b := Block{Positions: e.positions[at : at+n], Scores: e.scores[at : at+n]}
 		bytes := wire.BlockBytes(n)
-		done = d.model.send(scored, bytes) + micros(d.opts.Profile.Link.LatencyUs)
-		t.LinkNs += uint64(crossing(bytes, d.opts.Profile.Link.ToHostBytesPerS))
+		done = d.model.send(scored, bytes) + hardware.Micros(d.opts.Profile.Link.LatencyUs)
+		t.LinkNs += uint64(hardware.Crossing(bytes, d.opts.Profile.Link.ToHostBytesPerS))
 		t.LinkBytes += uint64(bytes)
 		d.counts.linkOut.Add(uint64(bytes))
 		d.counts.scoreBlocks.Add(1)

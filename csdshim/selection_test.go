@@ -13,6 +13,7 @@ import (
 
 	"terrace/attention/keyindex"
 	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/policy"
@@ -160,7 +161,7 @@ func layer(rng *rand.Rand, h *hostScorer) *policy.Layer {
 // driveWith is a session on a drive that holds the records and knows the scales.
 func driveWith(t *testing.T, kind csdshim.Codes, keys csdshim.KeyPlace, records [][]byte, scales []float32) *csdshim.Session {
 	t.Helper()
-	p, err := csdshim.LoadProfile("unlimited")
+	p, err := profiles.Load("unlimited")
 	if err != nil {
 		t.Fatal(err)
 	}

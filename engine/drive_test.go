@@ -9,6 +9,7 @@ import (
 
 	"terrace/csdshim"
 	"terrace/csdshim/attend"
+	"terrace/csdshim/profiles"
 	"terrace/engine/fakes"
 	"terrace/engine/tier"
 	"terrace/offload"
@@ -51,7 +52,7 @@ func (d *testDrive) start() *testDrive {
 	if d.profile != "" {
 		name = d.profile
 	}
-	profile, err := csdshim.LoadProfile(name)
+	profile, err := profiles.Load(name)
 	if err != nil {
 		d.t.Fatal(err)
 	}

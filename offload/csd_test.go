@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
@@ -37,7 +38,7 @@ func newCSDDrive(t *testing.T) *csdDrive {
 }
 
 func (d *csdDrive) start() {
-	p, err := csdshim.LoadProfile("unlimited")
+	p, err := profiles.Load("unlimited")
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"terrace/csdshim"
 	"terrace/csdshim/attend"
+	"terrace/csdshim/profiles"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/offload"
@@ -26,7 +27,7 @@ func servedDrives(t *testing.T, n int) (sockets []string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	for i := range n {
-		profile, err := csdshim.LoadProfile("unlimited")
+		profile, err := profiles.Load("unlimited")
 		if err != nil {
 			t.Fatal(err)
 		}

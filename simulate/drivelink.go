@@ -7,6 +7,7 @@ import (
 
 	"terrace/csdshim"
 	"terrace/csdshim/attend"
+	"terrace/csdshim/profiles"
 	"terrace/internal/vfs"
 	"terrace/offload"
 )
@@ -35,7 +36,7 @@ func (p *Paced) Dial(_ context.Context, _ string, o csdshim.ClientOptions) (offl
 	if m == nil {
 		return nil, fmt.Errorf("%w: the host has no drive", ErrArgument)
 	}
-	profile, err := csdshim.LoadProfile(m.Profile)
+	profile, err := profiles.Load(m.Profile)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/model"
@@ -25,7 +26,7 @@ func MeasureDrive(ctx context.Context, socket string, m *model.Model, spec *poli
 	}
 	defer client.Close()
 	id := client.Identity()
-	if _, err := csdshim.LoadProfile(id.Profile); err != nil || !id.Paced() {
+	if _, err := profiles.Load(id.Profile); err != nil || !id.Paced() {
 		return nil, fmt.Errorf("%w: drive %s (profile %s, %s clock) cannot be modelled: want csd serve --clock real and a built-in profile with rates", ErrArgument, socket, id.Profile, id.Clock)
 	}
 	d := &Drive{Profile: id.Profile, Keys: id.Keys, CapacityBytes: int64(id.CapacityBytes)}

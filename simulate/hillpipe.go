@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 	"terrace/offload"
 )
 
@@ -70,7 +70,7 @@ func (h hill) pipeOn(trace scores, args string) (*pipe, error) {
 	}
 	s := d.scale
 	d.hosts = offload.HostRates{Threads: 1, Scan: map[string]float64{"int8": h.p["f_c"] / s}, Copy: h.p["B_c"] / s}
-	p, err := csdshim.LoadProfile("smartssd")
+	p, err := profiles.Load("smartssd")
 	if err != nil {
 		return nil, err
 	}

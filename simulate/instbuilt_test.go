@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 )
 
 // TestDrivesShareHeads: a layer on one drive, and on others that share 20 heads evenly or not, reads the same pages, is done sooner the fewer
 // heads the fullest drive has, and its stages add up.
 func TestDrivesShareHeads(t *testing.T) {
-	profile, err := csdshim.LoadProfile("instcsd")
+	profile, err := profiles.Load("instcsd")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 )
 
 var instOn = []string{"instinfer-fig14/share-flexgen-0", "instinfer-fig14/share-insti-dense-1", "instinfer-fig12/dense-over-deepspeed", "instinfer-fig12/deepspeed-drop"}
@@ -304,7 +304,7 @@ func scaleDrives(b *builder) error {
 // instBuilt is a layer's attention on the drive's own code: by stage on one drive, and over drives that share the heads, with the step
 // that follows from it. Without run nothing makes chosen tokens lie together.
 func instBuilt(b *builder) error {
-	profile, err := csdshim.LoadProfile("instcsd")
+	profile, err := profiles.Load("instcsd")
 	if err != nil {
 		return err
 	}

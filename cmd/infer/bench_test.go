@@ -12,6 +12,7 @@ import (
 
 	"terrace/csdshim"
 	"terrace/csdshim/attend"
+	"terrace/csdshim/profiles"
 	"terrace/internal/clock"
 )
 
@@ -157,7 +158,7 @@ func serveDrive(t *testing.T, profile string, c clock.Clock) (socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := csdshim.LoadProfile(profile)
+	p, err := profiles.Load(profile)
 	if err != nil {
 		t.Fatal(err)
 	}

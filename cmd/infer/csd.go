@@ -8,6 +8,7 @@ import (
 
 	"terrace/csdshim"
 	"terrace/csdshim/attend"
+	"terrace/csdshim/profiles"
 	"terrace/internal/clock"
 	"terrace/internal/units"
 )
@@ -54,7 +55,7 @@ func newCSDServe(a *app) *cobra.Command {
 	fl.StringVar(&c.dir, "dir", "", "folder of the drive's state, made if it is not there")
 	fl.StringVar(&c.capacity, "capacity", "8GiB", "what the drive holds; fixed when the folder is made")
 	fl.StringVar(&c.socket, "socket", "", "Unix socket to serve, for this user only")
-	fl.StringVar(&c.profile, "profile", "smartssd", "hardware to mimic: "+strings.Join(csdshim.ProfileNames(), ", ")+", or a TOML file")
+	fl.StringVar(&c.profile, "profile", "smartssd", "hardware to mimic: "+strings.Join(profiles.Names(), ", ")+", or a TOML file")
 	fl.StringVar(&c.clock, "clock", "real", "real: traffic takes the profile's time; virtual: the time is only accounted")
 	fl.StringVar(&c.keys, "keys", "ddr", "where scoring reads the key codes: ddr (the drive's memory, as far as they fit) or nand")
 	fl.IntVar(&c.core, "core", -1, "keep the drive on this CPU core; -1 lets it run on any")
@@ -77,7 +78,7 @@ func (c *csdServe) options() (o csdshim.Options, err error) {
 	if o.CapacityBytes, err = units.ParseBytes(c.capacity); err != nil {
 		return o, usageErrorf("csd serve: --capacity: %v", err)
 	}
-	if o.Profile, err = csdshim.LoadProfile(c.profile); err != nil {
+	if o.Profile, err = profiles.Load(c.profile); err != nil {
 		return o, usageErrorf("csd serve: %v", err)
 	}
 	if err := o.Profile.CheckCapacity(o.CapacityBytes); err != nil {

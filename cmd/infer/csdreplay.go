@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 )
 
 type csdReplay struct {
@@ -29,13 +30,13 @@ func newCSDReplay(a *app) *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(args[0]) },
 	}
-	cmd.Flags().StringVar(&c.profile, "profile", "smartssd", "hardware to model: "+strings.Join(csdshim.ProfileNames(), ", ")+", or a TOML file")
+	cmd.Flags().StringVar(&c.profile, "profile", "smartssd", "hardware to model: "+strings.Join(profiles.Names(), ", ")+", or a TOML file")
 	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print one JSON object, with each request's time")
 	return cmd
 }
 
 func (c *csdReplay) run(path string) error {
-	p, err := csdshim.LoadProfile(c.profile)
+	p, err := profiles.Load(c.profile)
 	if err != nil {
 		return usageErrorf("csd replay: %v", err)
 	}

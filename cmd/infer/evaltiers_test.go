@@ -14,6 +14,7 @@ import (
 
 	"terrace/csdshim"
 	"terrace/csdshim/attend"
+	"terrace/csdshim/profiles"
 	"terrace/internal/golden"
 )
 
@@ -51,7 +52,7 @@ func tierDrive(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	profile, err := csdshim.LoadProfile("unlimited")
+	profile, err := profiles.Load("unlimited")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 	"terrace/internal/vfs"
@@ -26,7 +27,7 @@ type sharded struct {
 const shardedHeads, shardedDim = 40, 16
 
 func newSharded(t *testing.T, drives int) *sharded {
-	p, err := csdshim.LoadProfile("instcsd")
+	p, err := profiles.Load("instcsd")
 	if err != nil {
 		t.Fatal(err)
 	}

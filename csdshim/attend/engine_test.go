@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 	"terrace/internal/kvpage"
 )
 
@@ -186,7 +187,7 @@ func best(x []float64, k int) []int {
 
 func openSession(t *testing.T, dir, profile string) (*csdshim.Drive, *csdshim.Session) {
 	t.Helper()
-	p, err := csdshim.LoadProfile(profile)
+	p, err := profiles.Load(profile)
 	if err != nil {
 		t.Fatal(err)
 	}

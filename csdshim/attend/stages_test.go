@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"terrace/csdshim"
+	"terrace/csdshim/profiles"
 	"terrace/internal/cputime"
 	"terrace/internal/kvpage"
 )
@@ -117,7 +118,7 @@ func noise(r *rand.Rand, n int) []byte {
 }
 
 func openBench(b *testing.B) (*csdshim.Drive, *csdshim.Session) {
-	p, err := csdshim.LoadProfile("instcsd")
+	p, err := profiles.Load("instcsd")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,15 +1,12 @@
 package flash
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
 	"sync"
-
-	"github.com/pelletier/go-toml/v2"
 
 	"terrace/internal/vfs"
 	"terrace/internal/vfs/view"
@@ -109,32 +106,30 @@ func (s *Store) open() error {
 	return s.compact(false, compactBytes)
 }
 
+// geometryForm is the text of geometry.toml.
+const geometryForm = "format = %d\n\n[geometry]\nchannels = %d\ndies = %d\nplanes = %d\npage_bytes = %d\nblock_pages = %d\ncapacity_bytes = %d\nspare_percent = %d\n"
+
 // checkGeometry compares the folder's geometry with the one asked for, or writes it down.
 func (s *Store) checkGeometry() error {
 	path := filepath.Join(s.dir, "geometry.toml")
-	type format struct {
-		Format   int      `toml:"format"`
-		Geometry Geometry `toml:"geometry"`
+	form := func(format int, g Geometry) string {
+		return fmt.Sprintf(geometryForm, format, g.Channels, g.Dies, g.Planes, g.PageBytes, g.BlockPages, g.CapacityBytes, g.SparePercent)
 	}
-	want := format{Format: 1, Geometry: s.geo}
 	text, err := readFile(s.opts.FS, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if text, err = toml.Marshal(want); err != nil {
-			return fmt.Errorf("csdshim: flash: %w", err)
-		}
-		return writeFile(s.opts.FS, path, text)
+		return writeFile(s.opts.FS, path, []byte(form(1, s.geo)))
 	}
 	if err != nil {
 		return fmt.Errorf("csdshim: flash: %w", err)
 	}
-	var have format
-	d := toml.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&have); err != nil {
-		return fmt.Errorf("csdshim: flash: %s: %v: %w", path, err, ErrCorrupt)
+	var format int
+	var g Geometry
+	_, err = fmt.Sscanf(string(text), geometryForm, &format, &g.Channels, &g.Dies, &g.Planes, &g.PageBytes, &g.BlockPages, &g.CapacityBytes, &g.SparePercent)
+	if err != nil || form(format, g) != string(text) {
+		return fmt.Errorf("csdshim: flash: %s is not as a drive writes it: %w", path, ErrCorrupt)
 	}
-	if have != want {
-		return fmt.Errorf("csdshim: flash: %s was made as %s, asked for is %s: use the same capacity and profile, or another folder: %w", s.dir, describe(have.Format, have.Geometry), describe(1, s.geo), ErrGeometry)
+	if format != 1 || g != s.geo {
+		return fmt.Errorf("csdshim: flash: %s was made as %s, asked for is %s: use the same capacity and profile, or another folder: %w", s.dir, describe(format, g), describe(1, s.geo), ErrGeometry)
 	}
 	return nil
 }

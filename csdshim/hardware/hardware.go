@@ -1,25 +1,20 @@
-package csdshim
+// Package hardware has the profiles of the drives that csdshim mimics: rates, times and sizes.
+package hardware
 
 import (
-	"bytes"
-	"embed"
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/pelletier/go-toml/v2"
 
 	"terrace/csdshim/flash"
 	"terrace/csdshim/nand"
 )
 
-//go:embed profiles/*.toml
-var profiles embed.FS
+// ErrProfile: a profile that is missing or says nonsense.
+var ErrProfile = errors.New("bad profile")
 
 // Profile is the hardware that a drive mimics. A rate of 0 is not limited, a time of 0 is none.
 type Profile struct {
@@ -72,82 +67,8 @@ type EngineProfile struct {
 	KernelBytesPerS float64 `toml:"kernel_bytes_per_s"` // of keys and values, of each of them
 }
 
-// ProfileNames are the built-in profiles.
-func ProfileNames() (names []string) {
-	files, err := profiles.ReadDir("profiles")
-	if err != nil {
-		panic(err) // embedded
-	}
-	for _, f := range files {
-		names = append(names, strings.TrimSuffix(f.Name(), ".toml"))
-	}
-	return names
-}
-
-// LoadProfile returns a built-in profile by its name, or reads a TOML file (a name that has a dot or a slash). Unknown and
-// missing keys are errors that wrap ErrProfile.
-func LoadProfile(name string) (Profile, error) {
-	var text []byte
-	var err error
-	switch {
-	case strings.ContainsAny(name, "./"+string(filepath.Separator)):
-		text, err = os.ReadFile(name)
-	case slices.Contains(ProfileNames(), name):
-		text, err = profiles.ReadFile("profiles/" + name + ".toml")
-	default:
-		err = fmt.Errorf("there is none; built in are %s, others are paths of TOML files", strings.Join(ProfileNames(), ", "))
-	}
-	if err != nil {
-		return Profile{}, fmt.Errorf("csdshim: profile %q: %w: %w", name, err, ErrProfile)
-	}
-	p, err := parseProfile(text)
-	if err != nil {
-		return p, fmt.Errorf("csdshim: profile %q: %w: %w", name, err, ErrProfile)
-	}
-	return p, nil
-}
-
-func parseProfile(text []byte) (p Profile, err error) {
-	d := toml.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil {
-		if strict := (*toml.StrictMissingError)(nil); errors.As(err, &strict) && len(strict.Errors) > 0 {
-			return p, fmt.Errorf("unknown key %q", strings.Join(strict.Errors[0].Key(), "."))
-		}
-		return p, errors.New(strings.SplitN(err.Error(), "\n", 2)[0])
-	}
-	var given map[string]any
-	if err := toml.Unmarshal(text, &given); err != nil {
-		return p, err
-	}
-	if missing := missingKeys(given); len(missing) > 0 {
-		return p, fmt.Errorf("missing key %s", strings.Join(missing, ", "))
-	}
-	return p, p.validate()
-}
-
-// missingKeys lists what a profile must say and does not: nothing has a default that could be taken for a measurement.
-func missingKeys(given map[string]any) (missing []string) {
-	for _, key := range []string{"name", "link.to_host_bytes_per_s", "link.to_drive_bytes_per_s", "link.latency_us",
-		"nand.channels", "nand.dies", "nand.planes", "nand.page_bytes", "nand.block_pages", "nand.channel_bytes_per_s", "nand.read_us",
-		"nand.program_us", "nand.erase_us", "nand.bus_bytes_per_s", "nand.spare_percent",
-		"dram.bytes", "dram.bytes_per_s", "engine.scan_bytes_per_s", "engine.command_us"} {
-		table, name, nested := strings.Cut(key, ".")
-		where := given
-		if nested {
-			where, _ = given[table].(map[string]any)
-		} else {
-			name = table
-		}
-		if _, ok := where[name]; !ok {
-			missing = append(missing, key)
-		}
-	}
-	return missing
-}
-
-// validate reports every number out of range.
-func (p Profile) validate() error {
+// Validate reports every number out of range.
+func (p Profile) Validate() error {
 	var errs []error
 	for name, v := range map[string]float64{
 		"link.to_host_bytes_per_s": p.Link.ToHostBytesPerS, "link.to_drive_bytes_per_s": p.Link.ToDriveBytesPerS, "link.latency_us": p.Link.LatencyUs,
@@ -172,31 +93,32 @@ func (p Profile) validate() error {
 	if p.Engine.Kernels < 0 || p.Engine.Kernels > 64 {
 		errs = append(errs, fmt.Errorf("engine.kernels is %d, want 0 to 64", p.Engine.Kernels))
 	}
-	g := p.geometry(1 << 30)
+	g := p.Geometry(1 << 30)
 	errs = append(errs, g.Validate())
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return errors.Join(errs...)
 }
 
-func (p Profile) geometry(capacityBytes int64) flash.Geometry {
+// Geometry is that of a drive of this profile with so many bytes.
+func (p Profile) Geometry(capacityBytes int64) flash.Geometry {
 	return flash.Geometry{Channels: p.NAND.Channels, Dies: p.NAND.Dies, Planes: p.NAND.Planes, PageBytes: p.NAND.PageBytes,
 		BlockPages: p.NAND.BlockPages, CapacityBytes: capacityBytes, SparePercent: p.NAND.SparePercent}
 }
 
 // CheckCapacity reports a capacity that no drive of this profile can have: less than a page, or more than it can number.
 func (p Profile) CheckCapacity(capacityBytes int64) error {
-	return p.geometry(capacityBytes).Validate()
+	return p.Geometry(capacityBytes).Validate()
 }
 
-// flashTiming is the flash as package nand takes it.
-func (p Profile) flashTiming() nand.Timing {
+// FlashTiming is the flash as package nand takes it.
+func (p Profile) FlashTiming() nand.Timing {
 	n := p.NAND
-	return nand.Timing{Channels: n.Channels, Dies: n.Dies, Planes: n.Planes, Sense: micros(n.ReadUs), Program: micros(n.ProgramUs),
-		Erase: micros(n.EraseUs), Cross: crossing(n.PageBytes, n.ChannelBytesPerS), CacheRead: n.CacheRead}
+	return nand.Timing{Channels: n.Channels, Dies: n.Dies, Planes: n.Planes, Sense: Micros(n.ReadUs), Program: Micros(n.ProgramUs),
+		Erase: Micros(n.EraseUs), Cross: Crossing(n.PageBytes, n.ChannelBytesPerS), CacheRead: n.CacheRead}
 }
 
-// nandBytesPerS is what the flash delivers at most: its channels together, or the bus behind them; 0 = not limited.
-func (p Profile) nandBytesPerS() float64 {
+// NANDBytesPerS is what the flash delivers at most: its channels together, or the bus behind them; 0 = not limited.
+func (p Profile) NANDBytesPerS() float64 {
 	all := float64(p.NAND.Channels) * p.NAND.ChannelBytesPerS
 	if all == 0 || p.NAND.BusBytesPerS > 0 && p.NAND.BusBytesPerS < all {
 		return p.NAND.BusBytesPerS
@@ -204,18 +126,19 @@ func (p Profile) nandBytesPerS() float64 {
 	return all
 }
 
-// scanBytesPerS is how fast codes are scored from the DRAM; 0 = not limited.
-func (p Profile) scanBytesPerS() float64 {
+// ScanBytesPerS is how fast codes are scored from the DRAM; 0 = not limited.
+func (p Profile) ScanBytesPerS() float64 {
 	if p.Engine.ScanBytesPerS == 0 || p.DRAM.BytesPerS > 0 && p.DRAM.BytesPerS < p.Engine.ScanBytesPerS {
 		return p.DRAM.BytesPerS
 	}
 	return p.Engine.ScanBytesPerS
 }
 
-func micros(us float64) time.Duration { return time.Duration(math.Round(us * 1e3)) }
+// Micros is a time of a profile.
+func Micros(us float64) time.Duration { return time.Duration(math.Round(us * 1e3)) }
 
-// crossing is how long n bytes take at a rate; none where it is not limited.
-func crossing(n int, bytesPerS float64) time.Duration {
+// Crossing is how long n bytes take at a rate; none where it is not limited.
+func Crossing(n int, bytesPerS float64) time.Duration {
 	if bytesPerS == 0 {
 		return 0
 	}

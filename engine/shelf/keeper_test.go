@@ -291,3 +291,44 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("%d records before, %v", len(before), again.lengths())
 	}
 }
+
+// turning is a Quality that is 1 until it turns, and 0 then.
+type turning struct{ turned *bool }
+
+func (turning) Name() string { return "turning" }
+
+func (q turning) Scores(pred, _ []string) ([]float64, error) {
+	out := make([]float64, len(pred))
+	for i := range out {
+		if !*q.turned {
+			out[i] = 1
+		}
+	}
+	return out, nil
+}
+
+// TestKeeperReprofiles: where the answers of a compressed context have become worse than its profile says, it is measured again, and kept whole where no
+// form is worth it; without reprofile nobody looks.
+func TestKeeperReprofiles(t *testing.T) {
+	for placement, again := range map[string]int{"evicpress:alpha=1,methods=knorm,keeps=0.5,reprofile=0.3": 1, "evicpress:alpha=1,methods=knorm,keeps=0.5": 0} {
+		s := keeper(t, placement, "", contexts.Spec{Kind: "host", CapacityBytes: wide})
+		turned := false
+		s.r.Quality = turning{&turned}
+		document := text(t, s.r, 90, 1)
+		for q := range uint64(2) {
+			s.ask(slices.Concat(document, text(t, s.r, 4, 100+q)))
+			s.rest()
+		}
+		if _, reused := s.ask(slices.Concat(document, text(t, s.r, 4, 102))); reused.Method != "knorm" {
+			t.Fatalf("%s: before %+v", placement, reused)
+		}
+		s.rest()
+		turned = true
+		s.ask(slices.Concat(document, text(t, s.r, 4, 103)))
+		s.rest()
+		_, reused := s.ask(slices.Concat(document, text(t, s.r, 4, 104)))
+		if f := s.Figures(); f.Reprofiled != again || (reused.Method == "") != (again > 0) || reused.Tokens == 0 {
+			t.Errorf("%s: profiled again %d times, then %+v", placement, f.Reprofiled, reused)
+		}
+	}
+}

@@ -15,7 +15,7 @@ func parseWeights(spec string) (int64, error) {
 		return 0, nil
 	}
 	t, err := tierspec.Parse(spec)
-	if err != nil || t.Kind != tier.Host {
+	if err != nil || t.Kind != tier.Host || t.RateBytes > 0 {
 		return 0, fmt.Errorf("terrace: weights %q: want host=SIZE, the memory that weights may take, such as host=8GiB: %w", spec, ErrOption)
 	}
 	return t.CapacityBytes, nil

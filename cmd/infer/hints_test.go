@@ -50,6 +50,7 @@ func TestDidYouMean(t *testing.T) {
 		"generate --tier s3=u/b,1MiB,80/s --store device=1MiB x": "give it to --tier",
 		"bench --tier host=1MiB --tier s3=u/b,1MiB":              "give it to a command with --store",
 		"generate --store sdd=d,1MiB x":                          `"sdd" is not known, did you mean "ssd"`,
+		"generate --weights host=8GiB,1MiB/s x":                  "want host=SIZE",
 		"generate --store ssd=d x":                               "a place and a size, as in ssd=DIR,SIZE",
 		"generate --speculate ngrm x":                            `did you mean "ngram"?`,
 		"bench -o jsn":                                           `did you mean "json"?`,

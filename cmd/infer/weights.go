@@ -31,7 +31,7 @@ func (f *loadFlags) checkWeights() error {
 	if f.weights == "" {
 		return nil
 	}
-	if t, err := tierspec.Parse(f.weights); err != nil || t.Kind != tier.Host {
+	if t, err := tierspec.Parse(f.weights); err != nil || t.Kind != tier.Host || t.RateBytes > 0 {
 		return usageErrorf("--weights %s: want host=SIZE, the memory that weights may take, such as host=8GiB", f.weights)
 	}
 	return nil

@@ -51,7 +51,7 @@ func (b *cacheBudget) beside(x *kvmanager.Growth) (n int64) {
 		n = b.c.t.sel.beside(tokens)
 	}
 	if b.c.cache != nil {
-		have = b.c.cache.FixedBytes()
+		have = b.c.cache.Sizes().Fixed
 	}
 	read, run, whole := b.most(tokens)
 	fixed, scratch := tokencache.MostBytes(blocks, b.cacheOptions(tokens), tokens, read, run)

@@ -87,7 +87,7 @@ func (b *cacheBudget) buffer(n int) int {
 
 // slots is how many slots of a shard hold a number of tokens.
 func (b *cacheBudget) slots(tokens int) int {
-	return (tokens + b.c.cache.GranuleTokens() - 1) / b.c.cache.GranuleTokens()
+	return (tokens + b.c.cache.Sizes().Granule - 1) / b.c.cache.Sizes().Granule
 }
 
 // firstSelecting is the first layer that the policy selects in; the first that keeps keys where there is none.
@@ -122,7 +122,7 @@ func (b *cacheBudget) setLimit(slots int) {
 const limitStep = 64
 
 // hotCapacity is how many of n tokens may be hot.
-func (b *cacheBudget) hotCapacity(n int) int { return min(n, b.capacity(n)*b.c.cache.GranuleTokens()) }
+func (b *cacheBudget) hotCapacity(n int) int { return min(n, b.capacity(n)*b.c.cache.Sizes().Granule) }
 
 // capacity is how many slots a shard can have once the prompt is read: all texts' caches have equal shares of the budget.
 func (b *cacheBudget) capacity(n int) int {
@@ -143,10 +143,10 @@ func (b *cacheBudget) capacity(n int) int {
 	if b.c.drive == nil {
 		left -= b.c.t.sel.charged * int64(selecting) / int64(max(indexed, 1)) // the indexes of all layers
 	}
-	left -= b.c.t.sel.below.MostBytes() + b.c.cache.FixedBytes() + int64(layers+8)*int64(f.o.KV.BlockBytes()) // staging, the newest tokens
-	left -= int64(4 * n / b.c.cache.GranuleTokens() * b.c.cache.Shards())                                     // tables
-	left -= max(int64(n)/4*f.mostBytes(1)-b.c.cache.ScratchBytes(), 0)                                        // a step's selection, where it is not in FixedBytes yet
-	return b.slotsOf(int(max(left-b.late(n), 0)), b.c.cache.SlotBytes()+b.c.drive.tokenBytes(), n)
+	left -= b.c.t.sel.below.MostBytes() + b.c.cache.Sizes().Fixed + int64(layers+8)*int64(f.o.KV.BlockBytes()) // staging, the newest tokens
+	left -= int64(4 * n / b.c.cache.Sizes().Granule * b.c.cache.Sizes().Shards)                                // tables
+	left -= max(int64(n)/4*f.mostBytes(1)-b.c.cache.Sizes().Scratch, 0)                                        // a step's selection, where it is not in Sizes.Fixed yet
+	return b.slotsOf(int(max(left-b.late(n), 0)), b.c.cache.Sizes().Slot+b.c.drive.tokenBytes(), n)
 }
 
 // fill is how many tokens of a layer can be kept while the prompt's other layers are still read whole.
@@ -157,8 +157,8 @@ func (b *cacheBudget) fill(n int) int {
 	}
 	blocks := (n + f.blockTokens() - 1) / f.blockTokens()
 	ring := int64(2*blocks+f.o.ChunkTokens/8) * int64(f.o.KV.BlockBytes())
-	less := int(ring+f.rows) / b.c.cache.Shards() / b.c.cache.SlotBytes()
-	return max(b.capacity(n)-less, 0) * b.c.cache.GranuleTokens()
+	less := int(ring+f.rows) / b.c.cache.Sizes().Shards / b.c.cache.Sizes().Slot
+	return max(b.capacity(n)-less, 0) * b.c.cache.Sizes().Granule
 }
 
 // charge counts the index against the budget.

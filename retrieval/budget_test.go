@@ -44,7 +44,7 @@ func TestPlansHoldWhatComes(t *testing.T) {
 				for range 10 {
 					var most int64
 					if ca != nil {
-						most = x.sel.charged + ca.cache.FixedBytes() + ca.budget.beside(&kvmanager.Growth{Seq: x.seq, Rows: 1})
+						most = x.sel.charged + ca.cache.Sizes().Fixed + ca.budget.beside(&kvmanager.Growth{Seq: x.seq, Rows: 1})
 					}
 					if err := s.step(x); err != nil {
 						t.Fatal(err)
@@ -53,7 +53,7 @@ func TestPlansHoldWhatComes(t *testing.T) {
 					if ca == nil {
 						continue
 					}
-					if used := x.sel.charged + ca.cache.FixedBytes(); used > most {
+					if used := x.sel.charged + ca.cache.Sizes().Fixed; used > most {
 						t.Errorf("%d tokens: a step takes %d bytes beside the pages, %d was the most", x.Read(), used, most)
 					}
 				}
@@ -139,13 +139,13 @@ func (c *cached) slowCapacity(n int) int {
 		share -= c.t.sel.charged
 	}
 	newest := int64(len(f.o.Shape.Layers)+8) * int64(f.o.KV.BlockBytes())
-	tables := int64(4 * n / c.cache.GranuleTokens() * c.cache.Shards())
-	selection := max(int64(n)/4*f.mostBytes(1)-c.cache.ScratchBytes(), 0)
-	slot := c.cache.SlotBytes()
+	tables := int64(4 * n / c.cache.Sizes().Granule * c.cache.Sizes().Shards)
+	selection := max(int64(n)/4*f.mostBytes(1)-c.cache.Sizes().Scratch, 0)
+	slot := c.cache.Sizes().Slot
 	if c.drive != nil {
 		slot += 64 // an 8-bit key of two heads of 32
 	}
-	return int(max(share-c.cache.FixedBytes()-newest-tables-selection, 0)) / c.cache.Shards() / slot
+	return int(max(share-c.cache.Sizes().Fixed-newest-tables-selection, 0)) / c.cache.Sizes().Shards / slot
 }
 
 // TestCapacityIsWhatIsLeft: slots are what the budget leaves, recomputed from scratch after every step.

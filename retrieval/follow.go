@@ -148,7 +148,7 @@ func (b *cacheBudget) tokens(layer, n int) int {
 // slotsOf is how many slots of a size a shard may have of some bytes. Where a prompt was pruned layers with fewer tokens, each of
 // which has one shard, leave to the others what they have no use for.
 func (b *cacheBudget) slotsOf(bytes, size, n int) int {
-	shards := b.c.cache.Shards()
+	shards := b.c.cache.Sizes().Shards
 	if b.c.t.set.Pruner == nil {
 		return bytes / shards / size
 	}

@@ -99,17 +99,25 @@ func (c *Cache) Stats() Stats {
 // Bytes is what the cache holds in host memory, as Stats has it.
 func (c *Cache) Bytes() int64 { return c.slots.charged }
 
-// FixedBytes is the memory that the cache holds beside its slots.
-func (c *Cache) FixedBytes() int64 {
-	n := c.slots.charged
-	for i := range c.shards {
-		n -= int64(len(c.shards[i].chunks)) * c.shards[i].of.chunkBytes()
-	}
-	return n
+// Sizes are what a cache and its slots take, in bytes of host memory, and how many share it.
+type Sizes struct {
+	Fixed   int64 // that the cache holds beside its slots
+	Scratch int64 // of Fixed what steps have needed so far to lay out what they read
+	Slot    int   // a slot and what is noted of it, on average over the shards, rounded up
+	Shards  int
+	Granule int // tokens of a slot
 }
 
-// ScratchBytes is what of FixedBytes steps have needed so far to lay out what they read.
-func (c *Cache) ScratchBytes() int64 { return int64(cap(c.out.loose) + len(c.out.data)) }
+// Sizes are those now.
+func (c *Cache) Sizes() Sizes {
+	x := Sizes{Fixed: c.slots.charged, Scratch: int64(cap(c.out.loose) + len(c.out.data)), Shards: len(c.shards), Granule: c.granule}
+	for i := range c.shards {
+		x.Fixed -= int64(len(c.shards[i].chunks)) * c.shards[i].of.chunkBytes()
+		x.Slot += c.shards[i].of.g.slotBytes
+	}
+	x.Slot = (x.Slot+len(c.shards)-1)/max(len(c.shards), 1) + slotIndexBytes
+	return x
+}
 
 // MostBytes is what a cache with options o holds at most beside its slots: fixed (staging, tables) for a sequence of tokens, and
 // scratch for steps that read that many of each KV head, in runs that begin at multiples of run.
@@ -137,21 +145,6 @@ func MostBytes(blocks kvmanager.Blocks, o Options, tokens, read, run int) (fixed
 	fixed = records*int64(big.recordBytes()) + 4*int64(granules+granules/8+64)*int64(shards)
 	return fixed, int64(loose+loose/8) + int64(views+views/8)
 }
-
-// SlotBytes is the memory of a slot and what is noted of it, on average over the shards, rounded up.
-func (c *Cache) SlotBytes() int {
-	n := 0
-	for i := range c.shards {
-		n += c.shards[i].of.g.slotBytes
-	}
-	return (n+len(c.shards)-1)/max(len(c.shards), 1) + slotIndexBytes
-}
-
-// Shards is the number of shards.
-func (c *Cache) Shards() int { return len(c.shards) }
-
-// GranuleTokens is the number of tokens of a slot.
-func (c *Cache) GranuleTokens() int { return c.granule }
 
 // SetLimit sets how many slots a shard may have; shards with more give some back.
 func (c *Cache) SetLimit(slots int) {

@@ -89,7 +89,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			s.shown[i] = now
 		}
 	}
-	fmt.Fprintf(&out, "%d bytes, %d of them slots\n", now.Bytes, now.Bytes-s.c.FixedBytes())
+	fmt.Fprintf(&out, "%d bytes, %d of them slots\n", now.Bytes, now.Bytes-s.c.Sizes().Fixed)
 	s.c.check(t)
 	if err := s.m.Check(); err != nil {
 		t.Error(err)

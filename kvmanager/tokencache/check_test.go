@@ -33,8 +33,8 @@ func (c *Cache) check(t testing.TB) {
 		}
 	}
 	want := slots + tables + int64(len(c.stage.arena)) + c.gather.bytes() + int64(cap(c.out.loose)+len(c.out.data))
-	if c.slots.charged != want || c.Bytes() != want || c.FixedBytes() != want-slots {
-		t.Errorf("%d bytes charged, %d beside slots; held are %d and %d", c.slots.charged, c.FixedBytes(), want, want-slots)
+	if c.slots.charged != want || c.Bytes() != want || c.Sizes().Fixed != want-slots {
+		t.Errorf("%d bytes charged, %d beside slots; held are %d and %d", c.slots.charged, c.Sizes().Fixed, want, want-slots)
 	}
 	busy := 0
 	for layer := range c.layers {

@@ -13,7 +13,7 @@
 // attention, Done. Absorb takes newly complete blocks in, Insert tokens that came another way. Follow gives tokens their new names
 // where blocks came and went in the middle.
 //
-// Units: tokens are named by their index in the sequence's token order; a granule is index / GranuleTokens(). Sizes are
+// Units: tokens are named by their index in the sequence's token order; a granule is index / Sizes.Granule. Sizes are
 // bytes.
 //
 // Invariants:

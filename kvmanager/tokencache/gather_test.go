@@ -112,7 +112,7 @@ func TestGatherByHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixed, scratch := MostBytes(blocks, s.c.o, tokens, 41, 1)
-	if got := s.c.FixedBytes(); got > fixed+scratch {
+	if got := s.c.Sizes().Fixed; got > fixed+scratch {
 		t.Errorf("%d bytes beside slots, at most %d and %d were announced", got, fixed, scratch)
 	}
 	err = s.c.Free()

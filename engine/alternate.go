@@ -61,16 +61,16 @@ func (e *Engine) alternateLayers(m *[2]miniBatch) error {
 			return err
 		}
 		b.p.hidden = copied(hidden) // the other's takes its place
-		b.err = b.p.ask(0)
+		b.err = b.ask(0)
 	}
 	for layer := range e.m.Layers {
 		for i := range m {
 			b := &m[i]
 			if b.err == nil {
-				b.err = b.p.take(layer)
+				b.err = b.take(layer)
 			}
 			if b.err == nil && layer+1 < e.m.Layers {
-				b.err = b.p.ask(layer + 1)
+				b.err = b.ask(layer + 1)
 			}
 		}
 	}
@@ -89,16 +89,18 @@ func (e *Engine) alternateLayers(m *[2]miniBatch) error {
 }
 
 // ask projects a layer's rows and asks the drives.
-func (p *pass) ask(layer int) error {
+func (b *miniBatch) ask(layer int) error {
+	p := b.p
 	q, err := p.project(layer, wholeLayer)
 	if err == nil {
-		p.kv.Select(layer, p.policyFloats(q))
+		p.kv.Select(layer, policyFloats(&p.kv, q))
 	}
 	return err
 }
 
 // take waits for the drives' answer about a layer and computes the rest of it.
-func (p *pass) take(layer int) error {
+func (b *miniBatch) take(layer int) error {
+	p := b.p
 	if _, err := p.fetch(layer); err != nil {
 		return err
 	}

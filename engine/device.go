@@ -36,9 +36,9 @@ type kvDownload struct {
 	err  error
 }
 
-// downloadsLater reports whether another goroutine downloads keys and values: a prompt's, and a step's that no policy reads.
-func (p *pass) downloadsLater() bool {
-	return p.e.device.keeper != nil && p.source == nil && len(p.sessions) == 1 && !p.e.o.Rotate && p.e.kv.DefersAppend() &&
+// later reports whether another goroutine downloads keys and values: a prompt's, and a step's that no policy reads.
+func (d *device) later(p *pass) bool {
+	return d.keeper != nil && p.source == nil && len(p.sessions) == 1 && !p.e.o.Rotate && p.e.kv.DefersAppend() &&
 		(p.kv.Rows[0].Reading.Prompt() || !p.kv.Asks() && !p.sessions[0].text.Selects())
 }
 

@@ -13,7 +13,7 @@ import (
 // place where that happens, for prompts in chunks and layer by layer, for decode steps, and for rows that are computed late.
 // After the last layer hidden holds the rows whose logits are wanted; nil = none.
 func (p *pass) runLayer(layer int, do sweep) error {
-	if err := p.arrive(layer); err != nil {
+	if err := arriveStored(p.sessions, layer, p.e.m.Layers); err != nil {
 		return err
 	}
 	if !p.e.cache.Reads(layer) {
@@ -44,7 +44,7 @@ func (p *pass) runLayer(layer int, do sweep) error {
 
 // read decides what the rows read of a layer, waits for it, and attends to it; the next layer is prepared meanwhile.
 func (p *pass) read(layer int, q *tensor.Dense) (*tensor.Dense, error) {
-	p.kv.Select(layer, p.policyFloats(q))
+	p.kv.Select(layer, policyFloats(&p.kv, q))
 	if p.e.cache.Keeps(layer) {
 		if err := p.prepare(layer + 1); err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	if err := p.append(layer, k, v); err != nil {
 		return nil, err
 	}
-	if x := p.policyFloats(q); x != nil {
+	if x := policyFloats(&p.kv, q); x != nil {
 		p.kv.Observe(layer, x)
 	}
 	return q, p.quit(&q)
@@ -102,7 +102,7 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 
 // append stores keys and values, at once or while the device goes on.
 func (p *pass) append(layer int, k, v *tensor.Dense) error {
-	if p.downloadsLater() {
+	if p.e.device.later(p) {
 		return p.e.device.download(p, layer, k, v)
 	}
 	if v == nil { // latent: the value is the key
@@ -112,8 +112,8 @@ func (p *pass) append(layer int, k, v *tensor.Dense) error {
 }
 
 // policyFloats are a tensor's numbers where a policy looks at them; nil = none does, and a device keeps them.
-func (p *pass) policyFloats(t *tensor.Dense) []float32 {
-	if !p.kv.Asks() {
+func policyFloats(kv *retrieval.Pass, t *tensor.Dense) []float32 {
+	if !kv.Asks() {
 		return nil
 	}
 	return floats(t)

@@ -85,16 +85,16 @@ func (s *Session) took(ids []int, compressed bool) {
 	s.saveStates()
 }
 
-// arrive waits for a layer of the sessions whose KV is on its way.
-func (p *pass) arrive(layer int) error {
-	for _, s := range p.sessions {
+// arriveStored waits for a layer of the sessions whose KV is on its way.
+func arriveStored(sessions []*Session, layer, layers int) error {
+	for _, s := range sessions {
 		if s.arriving == nil {
 			continue
 		}
 		if err := s.arriving.Layer(s.Sequence(), layer); err != nil {
 			return fmt.Errorf("engine: layer %d of stored KV: %w: %w", layer, errLost, err)
 		}
-		if layer == p.e.m.Layers-1 {
+		if layer == layers-1 {
 			s.arriving = nil
 		}
 	}

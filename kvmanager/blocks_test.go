@@ -409,14 +409,15 @@ func TestFakeStore(t *testing.T) {
 		if err := d.Write(t.Context(), []offload.Record{{Key: key, Data: data}}); err != nil {
 			t.Fatal(err)
 		}
-		got, done := make([]byte, len(data)), make(chan error)
-		go func() { done <- d.Read(t.Context(), []offload.Record{{Key: key, Data: got}}) }()
-		synctest.Wait()
-		if got[5] != 0xa5 {
-			t.Errorf("before its time a buffer holds %x", got[5])
+		got, broken := make([]byte, len(data)), errors.New("broken")
+		d.Fail = func(offload.Key, bool) error { return broken }
+		if err := d.Read(t.Context(), []offload.Record{{Key: key, Data: got}}); !errors.Is(err, broken) || got[5] != 0xa5 {
+			t.Errorf("a read that fails: %v, its buffer holds %x", err, got[5])
 		}
-		if err := <-done; err != nil || !slices.Equal(got, data) {
-			t.Errorf("read back: %v", err)
+		d.Fail = nil
+		began := time.Now()
+		if err := d.Read(t.Context(), []offload.Record{{Key: key, Data: got}}); err != nil || !slices.Equal(got, data) || time.Since(began) != time.Millisecond {
+			t.Errorf("read back after %v: %v", time.Since(began), err)
 		}
 		if log := d.Log(); log != fmt.Sprintf("read  seq 1 layer 1 group 2: %d bytes\nwrite seq 1 layer 1 group 2: %d bytes\n", len(data), len(data)) || d.Log() != "" {
 			t.Errorf("the log: %q", log)

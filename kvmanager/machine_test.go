@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -23,8 +24,8 @@ type machine struct {
 	store *fakes.Store // nil = all is in host memory
 	rng   *rand.Rand
 	all   []*machineSeq
-	now   *machineSeq // the one that the operation is done to
-	fails int         // calls to the store that will fail
+	now   *machineSeq  // the one that the operation is done to
+	fails atomic.Int32 // calls to the store that will fail
 }
 
 // machineSeq is a sequence, its tokens, those that are inactive by layer and first position, and the next position of each layer.
@@ -67,8 +68,7 @@ func newMachine(t *testing.T, blocks int, seed uint64) *machine {
 	if blocks > 0 {
 		x.o, x.store = onTiers(t, x.o, blocks)
 		x.store.Fail = func(offload.Key, bool) error {
-			if x.fails > 0 {
-				x.fails--
+			if x.fails.Add(-1) >= 0 {
 				return errMachine
 			}
 			return nil
@@ -166,7 +166,7 @@ func (x *machine) pass() error {
 	if err := x.m.Plan(passes); err != nil {
 		return err
 	}
-	x.fails = max(x.rng.IntN(12)-10, 0)
+	x.fails.Store(int32(max(x.rng.IntN(12)-10, 0)))
 	var failed error
 	for layer := range x.o.Layers {
 		for _, p := range passes {
@@ -177,7 +177,7 @@ func (x *machine) pass() error {
 			failed = errors.Join(failed, err, p.Seq.Release(layer))
 		}
 	}
-	x.fails = 0
+	x.fails.Store(0)
 	if errors.Is(failed, errMachine) {
 		failed = nil // what was lost is read, or written, again
 		if err := x.m.Settle(); err != nil && !errors.Is(err, errMachine) {

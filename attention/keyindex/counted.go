@@ -32,7 +32,7 @@ func (s *Columns) rowBytes() float64 {
 func (s *Columns) scanBytes(rows int) int64 { return int64(s.rowBytes() * float64(rows*s.columns)) }
 
 // keyBytes is what a part of the cached keys takes: rows of the head's dim numbers of n tokens.
-func (h *Head) keyBytes(n, rows int) int64 {
+func (h *sketch) keyBytes(n, rows int) int64 {
 	l := &h.view.Layout
 	return int64(n) * int64(rows) * int64(l.KTileBytes()) / int64(kvpage.Tile*l.KeyDim)
 }

@@ -3,7 +3,7 @@ package keyindex
 // Cut forgets a KV head's tokens behind those at positions pos, which are the first of the index: they were taken back. What the prompt has
 // fixed (scales, projections) stays. A head whose sketch cannot go back (clusters, product codes, what a stream has taken) is left as it
 // is: Refresh builds it again from the cache. Bounds go back to where a block begins, and Refresh reads the block's keys.
-func (h *Head) Cut(pos []int32) {
+func (h *sketch) Cut(pos []int32) {
 	n := len(pos)
 	if h.slots != nil || h.tokens <= n || n == 0 || !h.cuts(n) {
 		return
@@ -29,7 +29,7 @@ func (h *Head) Cut(pos []int32) {
 }
 
 // cuts reports whether what is kept of the tokens from number n on can be forgotten alone.
-func (h *Head) cuts(n int) bool {
+func (h *sketch) cuts(n int) bool {
 	if h.product != nil || h.groups != nil || h.rounded != nil || h.columns != nil && h.columns.below != nil && n < len(h.columns.at)*tileColumns {
 		return false
 	}

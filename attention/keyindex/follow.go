@@ -46,7 +46,7 @@ func (f *followed) bytes() int64 {
 
 // follow brings a head whose tokens changed in the middle in line with positions pos: tokens stay by position, come back with the
 // integers that they had, or are coded from their keys, which are in memory then. Of what leaves, prompt tokens are kept.
-func (h *Head) follow(pos []int32, prompt int) {
+func (h *sketch) follow(pos []int32, prompt int) {
 	f := h.followed
 	if slices.Equal(f.pos, pos[:min(len(pos), len(f.pos))]) {
 		return // nothing has changed but the end

@@ -56,17 +56,17 @@ func TestFollowedTokensKeepTheirCodes(t *testing.T) {
 			}
 		}
 		check("prompt")
-		must(k.s.Deactivate(0, 32, 64))
+		must(k.s.Swaps().Deactivate(0, 32, 64))
 		check("two blocks left")
 		k.add(7)
-		must(k.s.Deactivate(0, 96, 112))
+		must(k.s.Swaps().Deactivate(0, 96, 112))
 		check("another left, the text grew")
-		must(k.s.Activate(0, 32))
-		must(k.s.Deactivate(0, 0, 16))
+		must(k.s.Swaps().Activate(0, 32))
+		must(k.s.Swaps().Deactivate(0, 0, 16))
 		check("two came back, one left")
 		kept := h.followed.bytes()
-		must(k.s.Activate(0, 96))
-		must(k.s.Activate(0, 0))
+		must(k.s.Swaps().Activate(0, 96))
+		must(k.s.Swaps().Activate(0, 0))
 		check("all are back")
 		if len(h.followed.gone) != 0 || kept == 0 {
 			t.Errorf("positions %v are kept as gone", h.followed.gone)

@@ -21,26 +21,36 @@ type Index struct {
 
 // Head is the part of one KV head. It is a policy.Scorer that knows one head and calls it 0.
 type Head struct {
-	need      policy.Sketch
-	dim       int
-	view      *attention.View // refreshed at each step
-	tokens    int             // of the cache that are in the index
-	last      int32           // position of the newest of them
-	moving    bool            // pages may have gone elsewhere since the last step
-	slots     Slots           // of the tokens that are in the index, where not all are; nil = all
-	columns   *Columns        // of half and projected keys, and of exact ones that a stream keeps
-	codes     *Codes          // of 8-bit and 4-bit keys
-	bounds    []*Bounds
-	product   *Product
-	groups    *Clusters
-	values    *Product  // of values, beside product; nil = they are not coded
-	rounded   *Rounded  // of single tokens, beside the sketch
-	followed  *followed // of tokens that leave and come back; nil = where tokens have left it is built again
-	readBytes int64     // to score with
-	fixed     fixed
-	tiles     Tiles
+	sketch
 	scan      scan
-	scratch   headScratch
+	readBytes int64 // to score with
+}
+
+// sketch is what is kept of a head's keys to score them by.
+type sketch struct {
+	need     policy.Sketch
+	dim      int
+	view     *attention.View // refreshed at each step
+	tokens   int             // of the cache that are in the index
+	last     int32           // position of the newest of them
+	moving   bool            // pages may have gone elsewhere since the last step
+	slots    Slots           // of the tokens that are in the index, where not all are; nil = all
+	followed *followed       // of tokens that leave and come back; nil = where tokens have left it is built again
+	fixed    fixed
+	tiles    Tiles
+	scratch  headScratch
+	copies
+}
+
+// copies are the forms in which keys are kept, nil where a policy does not want them.
+type copies struct {
+	columns *Columns // of half and projected keys, and of exact ones that a stream keeps
+	codes   *Codes   // of 8-bit and 4-bit keys
+	bounds  []*Bounds
+	product *Product
+	groups  *Clusters
+	values  *Product // of values, beside product; nil = they are not coded
+	rounded *Rounded // of single tokens, beside the sketch
 }
 
 // Slots says which tokens an index holds and where, when it holds only some of them (those that a drive does not score).
@@ -176,20 +186,25 @@ func (x *Index) Bytes() (n int64) {
 }
 
 // Tokens is how many of the cache's tokens the index has seen.
-func (h *Head) Tokens() int { return h.tokens }
+func (h *sketch) Tokens() int { return h.tokens }
 
 // SetMoving says that pages may lie elsewhere at each Refresh.
-func (h *Head) SetMoving(moving bool) { h.moving = moving }
+func (h *sketch) SetMoving(moving bool) { h.moving = moving }
 
 // scansCache reports whether the cache itself is scanned.
-func (h *Head) scansCache() bool {
+func (h *sketch) scansCache() bool {
 	return (h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact) && h.columns == nil
 }
 
 // Refresh brings a head's sketch in line with the cache, as far as index most: new tokens are added; where tokens have gone
 // it is built again. l shows a projecting policy the layer, kvHead is the head's number in it.
 func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.Layer, kvHead int, p policy.Projector) {
-	h.view, h.scan.of = view, nil
+	h.scan.of = nil
+	h.refresh(view, pos, most, l, kvHead, p)
+}
+
+func (h *sketch) refresh(view *attention.View, pos []int32, most int, l *policy.Layer, kvHead int, p policy.Projector) {
+	h.view = view
 	if h.slots != nil {
 		h.refreshSlots(pos, l, kvHead)
 		return
@@ -223,7 +238,7 @@ func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.La
 	}
 }
 
-func (h *Head) reset() {
+func (h *sketch) reset() {
 	h.tokens, h.fixed.scale = 0, h.fixed.scale[:0]
 	h.followed.forget()
 	if h.columns != nil {
@@ -250,7 +265,7 @@ func (h *Head) reset() {
 }
 
 // start prepares what a sketch fixes once: scales over the prompt's keys, the projection.
-func (h *Head) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
+func (h *sketch) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
 	if h.need.Kind == policy.SketchProjected {
 		h.fixed.matrix = make([]float32, h.need.Rank*h.dim)
 		p.Project(l, kvHead, h.fixed.matrix)
@@ -278,7 +293,7 @@ func (h *Head) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
 }
 
 // add takes some of the tokens from h.tokens to n-1 into the sketch: up to 64 from the start of a tile on, else one.
-func (h *Head) add(n int) {
+func (h *sketch) add(n int) {
 	m := min(kernels.PanelCols, n-h.tokens)
 	if h.tokens%kvpage.Tile != 0 {
 		m = min(m, kvpage.Tile-h.tokens%kvpage.Tile)
@@ -309,7 +324,7 @@ func (h *Head) add(n int) {
 }
 
 // addKey puts one key into the sketch as token i.
-func (h *Head) addKey(i int, key []float32) {
+func (h *sketch) addKey(i int, key []float32) {
 	switch h.need.Kind {
 	case policy.SketchBounds:
 		for _, b := range h.bounds {
@@ -337,7 +352,7 @@ func (h *Head) addKey(i int, key []float32) {
 }
 
 // elem is the type of a low-bit sketch.
-func (h *Head) elem() kvpage.Elem {
+func (h *sketch) elem() kvpage.Elem {
 	if h.need.Kind == policy.SketchInt4 {
 		return kvpage.I4
 	}
@@ -345,7 +360,7 @@ func (h *Head) elem() kvpage.Elem {
 }
 
 // quantise turns a key into integers, saturating where the scale is fixed; it returns the scale where it is the token's own.
-func (h *Head) quantise(key []float32) (scale float32) {
+func (h *sketch) quantise(key []float32) (scale float32) {
 	elem := h.elem()
 	if h.need.Scale != policy.ScaleToken {
 		kernels.Quantise(h.scratch.code, key, h.fixed.scale, kvpage.MostCode(elem))

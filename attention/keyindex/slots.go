@@ -22,7 +22,7 @@ func (x *Index) MovedTokens(n int) {
 }
 
 // refreshSlots is refresh of a head that holds keys of some tokens only, under their slots.
-func (h *Head) refreshSlots(pos []int32, l *policy.Layer, kvHead int) {
+func (h *sketch) refreshSlots(pos []int32, l *policy.Layer, kvHead int) {
 	n := len(pos)
 	if h.tokens == 0 {
 		h.start(n, l, kvHead, nil)
@@ -48,7 +48,7 @@ func (h *Head) refreshSlots(pos []int32, l *policy.Layer, kvHead int) {
 }
 
 // addSlots adds m tokens from i on, whose keys are given, under their slots.
-func (h *Head) addSlots(i, m int, keys []float32) {
+func (h *sketch) addSlots(i, m int, keys []float32) {
 	if h.product == nil {
 		for j := range m {
 			h.addKey(int(h.slots.Slot(i+j)), keys[j*h.dim:(j+1)*h.dim])

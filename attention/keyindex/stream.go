@@ -19,7 +19,7 @@ type Stream interface {
 
 // KeepBelow has a head that holds nothing yet hand what is full to a stream; exact keys are copied there in
 // their own type.
-func (h *Head) KeepBelow(t Stream, keys kvpage.Elem) {
+func (h *sketch) KeepBelow(t Stream, keys kvpage.Elem) {
 	if h.need.Kind == policy.SketchExact || h.need.Kind == policy.SketchDims {
 		h.columns = NewColumns(keys, h.dim)
 	}

@@ -3,7 +3,7 @@ package keyindex
 import "slices"
 
 // train finds the centroids of the keys behind the sinks, or of a sample of them.
-func (h *Head) train(n int, pos []int32) {
+func (h *sketch) train(n int, pos []int32) {
 	first, _ := slices.BinarySearch(pos[:n], int32(h.need.Sinks))
 	keys := make([]float32, (n-first)*h.dim)
 	h.scratch.reader.Keys(h.view, first, n, keys)

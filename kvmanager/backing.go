@@ -9,12 +9,21 @@ import (
 
 // backing is a manager's side of the backing store, which holds what the budget does not: the tier below host memory.
 type backing struct {
-	m         *Manager
-	queue     *offload.Queue
+	frames
+	homes
 	sequences []*tiered   // open ones
 	writes    []*transfer // under way, oldest first
 	reads     []*transfer // likewise
 	cursor    int         // layer that was released last
+}
+
+// frames give blocks their memory.
+type frames struct{ m *Manager }
+
+// homes are the numbers under which the backing store keeps blocks.
+type homes struct {
+	queue *offload.Queue
+	next  func() uint64 // a number that nobody has
 }
 
 // await waits for a transfer and takes its blocks back. Blocks of a failed read have no bytes, those of a failed write are
@@ -65,22 +74,25 @@ func (k *backing) vacate(b *block) {
 }
 
 // empty gives a block's frame back.
-func (k *backing) empty(b *block) {
+func (k *frames) empty(b *block) {
 	b.data, b.yielding = nil, false
 	k.m.drop(k.class(b), b.frame)
 }
 
 // newBlock returns an empty block in memory with one reference.
-func (k *backing) newBlock(layer, group int) (*block, error) {
+func (k *frames) newBlock(layer, group int) (*block, error) {
 	b := &block{refs: 1, layer: int32(layer), group: int32(group), pos: make([]int32, k.m.heads(layer)*k.m.o.Layout.Tokens)}
 	return b, k.occupy(b)
 }
 
+// tokens is how many tokens a block has room for, in each head.
+func (k *frames) tokens() int { return k.m.o.Layout.Tokens }
+
 // class is where a block's frame comes from.
-func (k *backing) class(b *block) *pageClass { return k.m.layers[b.layer].classes[mainPages] }
+func (k *frames) class(b *block) *pageClass { return k.m.layers[b.layer].classes[mainPages] }
 
 // occupy gives a block a frame of undefined bytes.
-func (k *backing) occupy(b *block) error {
+func (k *frames) occupy(b *block) error {
 	p, err := k.m.take(k.class(b))
 	if err != nil {
 		return err
@@ -117,7 +129,7 @@ func (k *backing) release(b *block) error {
 }
 
 // leaveHome forgets where a block was stored; the last one to leave an old home has its records dropped.
-func (k *backing) leaveHome(b *block) error {
+func (k *homes) leaveHome(b *block) error {
 	h := b.home
 	if h == nil {
 		return nil
@@ -127,14 +139,14 @@ func (k *backing) leaveHome(b *block) error {
 	return k.dropHome(h)
 }
 
-func (k *backing) dropHome(h *home) error {
+func (k *homes) dropHome(h *home) error {
 	if h.records > 0 || h.current {
 		return nil
 	}
 	return k.queue.Drop(h.seq)
 }
 
-func (k *backing) newHome() *home { return &home{seq: k.m.NewHome(), current: true} }
+func (k *homes) newHome() *home { return &home{seq: k.next(), current: true} }
 
 // store begins to write blocks under a home.
 func (k *backing) store(h *home, blocks []*block) error {

@@ -9,19 +9,19 @@ import (
 
 func (t *tiered) prefetch(layer int, low int32) {
 	lb := &t.layers[layer]
-	lb.from = t.firstBlock(layer, low)
+	lb.from = firstBlock(t, layer, low)
 	lb.prefetched = len(lb.held) == 0 || lb.prefetched
 	_ = t.hold(layer, false)
 }
 
 // firstBlock is the block with the first token not before a position.
-func (t *tiered) firstBlock(layer int, low int32) int {
+func firstBlock(t *tiered, layer int, low int32) int {
 	if low <= 0 {
 		return 0
 	}
 	first := len(t.layers[layer].blocks)
 	for g := range t.s.m.heads(layer) {
-		first = min(first, firstAtLeast(t.s.lists.at(layer, g).pos, low)/t.tokens())
+		first = min(first, firstAtLeast(t.s.lists.at(layer, g).pos, low)/t.k.tokens())
 	}
 	return first
 }
@@ -72,7 +72,7 @@ func (t *tiered) acquire(layer int, low int32) error {
 // gather holds a layer's blocks and waits for those that are read.
 func (t *tiered) gather(layer int, low int32) error {
 	lb := &t.layers[layer]
-	lb.from, lb.prefetched = t.firstBlock(layer, low), false
+	lb.from, lb.prefetched = firstBlock(t, layer, low), false
 	if err := t.hold(layer, true); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (t *tiered) show(layer, from int, visible bool) {
 // writeThrough begins to write what is complete and not to stay in memory.
 func (t *tiered) writeThrough(layer int) error {
 	lb := &t.layers[layer]
-	t.keep(layer, lb.from)
+	lb.keep(lb.from, t.quota[layer])
 	var out []*block
 	for _, b := range lb.blocks {
 		if b.status == unstored && b.writable == 0 && !b.stays() {
@@ -115,15 +115,14 @@ func (t *tiered) writeThrough(layer int) error {
 	return t.k.store(t.home, out)
 }
 
-// keep notes which blocks of a layer are to stay in memory: from one on, as many as the plan leaves room for.
-func (t *tiered) keep(layer, from int) {
-	lb := &t.layers[layer]
+// keep notes which blocks are to stay in memory: from one on, as many as the plan leaves room for.
+func (lb *layerBlocks) keep(from, quota int) {
 	for _, b := range lb.staying {
 		b.staying--
 	}
 	clear(lb.staying)
 	from = min(from, len(lb.blocks))
-	lb.staying = append(lb.staying[:0], lb.blocks[from:min(from+t.quota[layer], len(lb.blocks))]...)
+	lb.staying = append(lb.staying[:0], lb.blocks[from:min(from+quota, len(lb.blocks))]...)
 	for _, b := range lb.staying {
 		b.staying++
 	}

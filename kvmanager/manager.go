@@ -92,7 +92,7 @@ func New(o Options) (*Manager, error) {
 	m := &Manager{o: o, codec: floatCodec{}}
 	m.newStore = func(s *Sequence) layerStore { return newPaged(s) }
 	if o.Backing != nil {
-		m.backing = &backing{m: m, queue: o.Backing}
+		m.backing = &backing{frames: frames{m}, homes: homes{o.Backing, m.NewHome}}
 		m.newStore = func(s *Sequence) layerStore { return newTiered(s, m.backing) }
 	}
 	if err := m.layOut(); err != nil {

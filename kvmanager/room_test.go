@@ -122,7 +122,7 @@ func TestRingIsWhatIsThereAtOnce(t *testing.T) {
 		if layers.Next(-1) < 0 || layers.Validate() != nil {
 			continue
 		}
-		k := &backing{m: &Manager{o: Options{Layers: layers}, layers: make([]layerPages, len(layers))}}
+		k := &backing{frames: frames{m: &Manager{o: Options{Layers: layers}, layers: make([]layerPages, len(layers))}}}
 		if got, want := k.ring(need), slowRing(layers, need); got != want {
 			t.Fatalf("%+v, %v: %d, want %d", layers, need, got, want)
 		}

@@ -116,7 +116,7 @@ func (x *Swaps) Bytes() (n int64) {
 // nothing to read.
 func (x *Swaps) Bring(layer int, low int32) {
 	if t, ok := x.s.store.(*tiered); ok {
-		t.bring(layer, t.firstBlock(layer, low))
+		bring(t, layer, firstBlock(t, layer, low))
 	}
 }
 
@@ -140,11 +140,11 @@ func (x *Swaps) Await() error {
 func (x *Swaps) Waited() time.Duration { return x.waited }
 
 // bring reads no further than the part that the plan leaves room for: what is beyond it would take the room of the next layers.
-func (t *tiered) bring(layer, from int) {
-	k, blocks := t.k, t.layers[layer].blocks
-	t.keep(layer, from)
+func bring(t *tiered, layer, from int) {
+	k, lb := t.k, &t.layers[layer]
+	lb.keep(from, t.quota[layer])
 	var missing []*block
-	for _, b := range blocks[from:min(from+t.quota[layer], len(blocks))] {
+	for _, b := range lb.blocks[from:min(from+t.quota[layer], len(lb.blocks))] {
 		if b.inMemory() {
 			continue
 		}
@@ -155,14 +155,14 @@ func (t *tiered) bring(layer, from int) {
 		missing = append(missing, b)
 	}
 	k.fetch(offload.Prefetch, missing)
-	t.swapping(missing)
+	swapping(t.s, missing)
 }
 
-// swapping notes that the transfers of blocks are a swap's.
-func (t *tiered) swapping(blocks []*block) {
+// swapping notes that the transfers of blocks are a sequence's swap.
+func swapping(s *Sequence, blocks []*block) {
 	for _, b := range blocks {
 		if b.moving() {
-			b.move.swap = t.s
+			b.move.swap = s
 		}
 	}
 }

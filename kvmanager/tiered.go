@@ -37,9 +37,6 @@ func newTiered(s *Sequence, k *backing) *tiered {
 	return t
 }
 
-// tokens is how many tokens a block has room for, in each head.
-func (t *tiered) tokens() int { return t.s.m.o.Layout.Tokens }
-
 // main is a layer and head's list.
 func (t *tiered) main(layer, kvHead int) *list { return &t.s.lists.at(layer, kvHead).main }
 
@@ -58,8 +55,8 @@ func (t *tiered) reserve(layer int, more []int) error {
 	most := 0
 	for g, n := range more {
 		p := t.main(layer, g)
-		most = max(most, t.pagesFor(p, n))
-		if last := len(p.pages) - 1; last >= 0 && p.pages[last].N < t.tokens() && n > 0 {
+		most = max(most, p.pagesFor(n, t.k.tokens()))
+		if last := len(p.pages) - 1; last >= 0 && p.pages[last].N < t.k.tokens() && n > 0 {
 			if err := t.ownBlock(layer, last); err != nil {
 				return err
 			}
@@ -75,7 +72,7 @@ func (t *tiered) reserve(layer int, more []int) error {
 		keep(b)
 	}
 	for g, n := range more {
-		for p := t.main(layer, g); len(p.pages) < t.pagesFor(p, n); {
+		for p := t.main(layer, g); len(p.pages) < p.pagesFor(n, t.k.tokens()); {
 			at := len(p.pages) // another head's tokens may have filled the block already
 			if err := t.ownBlock(layer, at); err != nil {
 				return err
@@ -88,8 +85,8 @@ func (t *tiered) reserve(layer int, more []int) error {
 	return nil
 }
 
-// pagesFor is the number of pages that a list needs for n more tokens.
-func (t *tiered) pagesFor(p *list, n int) int { return (p.tokens + n + t.tokens() - 1) / t.tokens() }
+// pagesFor is the number of pages of so many tokens that a list needs for n more.
+func (p *list) pagesFor(n, tokens int) int { return (p.tokens + n + tokens - 1) / tokens }
 
 // group is a number that no block of the layer has, in the list or inactive.
 func (lb *layerBlocks) group() int {
@@ -164,7 +161,7 @@ func (t *tiered) mark(layer int) {
 	lb.writable = lb.writable[:0]
 	for g := range t.s.m.heads(layer) {
 		p := t.main(layer, g).pages
-		for i := len(p) - 1; i >= 0 && p[i].N < t.tokens(); i-- {
+		for i := len(p) - 1; i >= 0 && p[i].N < t.k.tokens(); i-- {
 			lb.blocks[i].writable++
 			lb.writable = append(lb.writable, lb.blocks[i])
 		}
@@ -220,15 +217,14 @@ func (lb *layerBlocks) forget(b *block) {
 }
 
 func (t *tiered) appended(layer, first int) {
-	t.touched(layer, first)
+	t.layers[layer].touched(first)
 	t.mark(layer)
 }
 
-// touched marks a layer's blocks from one on as newer than what is stored. Those that are not in memory, or on their way, were not written
+// touched marks blocks from one on as newer than what is stored. Those that are not in memory, or on their way, were not written
 // to: reserve and edit bring what is.
-func (t *tiered) touched(layer, first int) {
-	blocks := t.layers[layer].blocks
-	for _, b := range blocks[min(first, len(blocks)):] {
+func (lb *layerBlocks) touched(first int) {
+	for _, b := range lb.blocks[min(first, len(lb.blocks)):] {
 		if b.inMemory() && !b.moving() {
 			b.turn(edited)
 		}
@@ -249,7 +245,7 @@ func (t *tiered) edit(layer, first int) error {
 }
 
 func (t *tiered) own(layer, kvHead, from, to int) error { // edit has made the blocks its own
-	p, n := t.main(layer, kvHead), t.tokens()
+	p, n := t.main(layer, kvHead), t.k.tokens()
 	for i := from / n; i*n < to; i++ {
 		p.pages[i].Version = t.s.m.stamp()
 	}
@@ -257,7 +253,7 @@ func (t *tiered) own(layer, kvHead, from, to int) error { // edit has made the b
 }
 
 func (t *tiered) edited(layer, first int) error {
-	t.touched(layer, first)
+	t.layers[layer].touched(first)
 	return t.unreserve(layer)
 }
 
@@ -313,7 +309,7 @@ func (t *tiered) share(fork layerStore) error {
 		f.show(layer, 0, false)
 		f.mark(layer)
 		f.quota[layer] = t.quota[layer]
-		f.keep(layer, lb.from)
+		f.layers[layer].keep(lb.from, f.quota[layer])
 	}
 	old := t.home
 	t.home = t.k.newHome()
@@ -373,7 +369,7 @@ func (t *tiered) detach(layer int, first []int, n int) (detached, error) {
 		}
 	}
 	err := t.k.store(t.home, out)
-	t.swapping(out)
+	swapping(t.s, out)
 	t.k.sweep(d.blocks)
 	return d, err
 }
@@ -405,7 +401,7 @@ func (d *detachedBlocks) attach(i, j int, first []int) {
 	for g, at := range first {
 		p := t.main(d.layer, g)
 		for n, b := range blocks {
-			v := b.view(t.s.m, g, t.tokens())
+			v := b.view(t.s.m, g, t.k.tokens())
 			v.Data = nil
 			p.pages = slices.Insert(p.pages, at+n, v)
 		}

@@ -88,7 +88,7 @@ func (b Blocks) Reordered(layer int) bool { return b.t.layers[layer].reordered }
 // Stored is the number under which the backing store has a token of a layer (group·Tokens + place), given by index; every block but
 // the last is full.
 func (b Blocks) Stored(layer int, index int32) int32 {
-	lb, t := &b.t.layers[layer], int32(b.t.tokens())
+	lb, t := &b.t.layers[layer], int32(b.t.k.tokens())
 	if !lb.reordered {
 		return index
 	}

@@ -111,7 +111,7 @@ func OpenDrives(ctx context.Context, sockets []string, shape AttendShape, o Driv
 	for i, socket := range sockets {
 		n := (shape.KVHeads - first + len(sockets) - i - 1) / (len(sockets) - i)
 		a := &attendDrive{shape: shape, number: i, trace: o.Trace, first: first, end: first + n, shapes: map[uint64]csdshim.AttendShape{}, held: map[uint64]int64{}, use: DriveUse{Socket: socket, KVHeads: n}}
-		a.csd = &CSD{socket: socket, o: CSDOptions{Clock: o.Clock, Dial: o.Dial}, opened: map[uint64]bool{}, stored: map[Key]struct{}{}, open: a.open}
+		a.csd = &CSD{dialled: dialled{socket: socket, o: CSDOptions{Clock: o.Clock, Dial: o.Dial}, opened: map[uint64]bool{}, open: a.open}, stored: map[Key]struct{}{}}
 		first += n
 		err := a.csd.dial(ctx)
 		if err == nil {

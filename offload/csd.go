@@ -27,8 +27,15 @@ type CSDOptions struct {
 // hands out single tokens (Gather). When the drive dies or stalls, calls fail with csdshim.ErrLost or csdshim.ErrTimeout, and
 // the next call dials. SetScales, Score and Place are done a second time here where that may help, since no queue carries them.
 type CSD struct {
+	dialled
 	shape  Shape
 	wire   csdshim.Shape
+	stored map[Key]struct{}
+	stats  Stats
+}
+
+// dialled is the connection to a drive, made again where it ends.
+type dialled struct {
 	socket string
 	open   func(ctx context.Context, client Link, seq uint64) error // a sequence on a connection
 	owner  [16]byte                                                 // the same for all connections
@@ -37,8 +44,6 @@ type CSD struct {
 	mu     sync.Mutex
 	client Link
 	opened map[uint64]bool
-	stored map[Key]struct{}
-	stats  Stats
 	closed bool
 
 	redialing sync.Mutex
@@ -58,7 +63,7 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 	if !same || kv.ValueInKey {
 		return nil, fmt.Errorf("offload: csd: a drive scores keys of one shape in all layers, and this model's layers differ, share keys, keep latent ones, or keep none: %w", ErrShape)
 	}
-	c := &CSD{shape: shape, socket: socket, o: o, opened: map[uint64]bool{}, stored: map[Key]struct{}{},
+	c := &CSD{dialled: dialled{socket: socket, o: o, opened: map[uint64]bool{}}, shape: shape, stored: map[Key]struct{}{},
 		wire: csdshim.Shape{Layers: len(shape.Layers), KVHeads: kv.Heads, Page: shape.Page.Of(kv), Codes: o.Codes, Fingerprint: shape.Fingerprint}}
 	c.open = func(ctx context.Context, client Link, seq uint64) error {
 		return client.OpenSequence(ctx, seq, c.wire)
@@ -99,7 +104,7 @@ func (c *CSD) Scores() csdshim.Codes {
 func (c *CSD) Shape() Shape { return c.shape }
 
 // RoundTrip is the shortest of three round trips of an empty question, measured now.
-func (c *CSD) RoundTrip(ctx context.Context) (time.Duration, error) {
+func (c *dialled) RoundTrip(ctx context.Context) (time.Duration, error) {
 	client, least := c.connection(), time.Duration(math.MaxInt64)
 	for range 3 {
 		began := c.o.Clock.Now()
@@ -112,17 +117,17 @@ func (c *CSD) RoundTrip(ctx context.Context) (time.Duration, error) {
 }
 
 // Identity is what the drive said about itself.
-func (c *CSD) Identity() csdshim.Identity { return c.connection().Identity() }
+func (c *dialled) Identity() csdshim.Identity { return c.connection().Identity() }
 
 // connection is the one in use, which may have ended.
-func (c *CSD) connection() Link {
+func (c *dialled) connection() Link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.client
 }
 
 // sequence is the client, with the sequence open on it.
-func (c *CSD) sequence(ctx context.Context, seq uint64) (Link, error) {
+func (c *dialled) sequence(ctx context.Context, seq uint64) (Link, error) {
 	c.mu.Lock()
 	closed := c.closed
 	c.mu.Unlock()
@@ -154,7 +159,7 @@ func (c *CSD) sequence(ctx context.Context, seq uint64) (Link, error) {
 }
 
 // named adds this package's sentinel to the drive's error.
-func (c *CSD) named(err error) error {
+func (c *dialled) named(err error) error {
 	for _, same := range [...]struct{ theirs, ours error }{{csdshim.ErrFull, ErrFull}, {csdshim.ErrCorrupt, ErrCorrupt}, {csdshim.ErrNotFound, ErrMissing}} {
 		if errors.Is(err, same.theirs) {
 			return fmt.Errorf("offload: %w (%w)", err, same.ours)

@@ -19,7 +19,7 @@ const (
 
 // redial ends the connection, if it has not ended, and makes a new one as the same owner: what the drive acknowledged is
 // there still.
-func (c *CSD) redial(ctx context.Context) error {
+func (c *dialled) redial(ctx context.Context) error {
 	c.connection().Abandon()
 	client, err := c.o.Dial.dial(ctx, c.socket, csdshim.ClientOptions{Owner: c.owner, Timeout: c.o.Timeout})
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *CSD) redial(ctx context.Context) error {
 
 // connected is a client whose connection has not ended: where it has, a new one, dialled for redialFor. After that was
 // in vain each call dials once.
-func (c *CSD) connected(ctx context.Context) (Link, error) {
+func (c *dialled) connected(ctx context.Context) (Link, error) {
 	client := c.connection()
 	if client.Err() == nil {
 		return client, nil
@@ -77,7 +77,7 @@ func (c *CSD) connected(ctx context.Context) (Link, error) {
 
 // suspect ends the connection to a drive that did not answer in time, or that could not be written to, so that the next call
 // dials: the client itself notices the latter only when it reads.
-func (c *CSD) suspect(client Link, err error) error {
+func (c *dialled) suspect(client Link, err error) error {
 	if errors.Is(err, csdshim.ErrTimeout) || errors.Is(err, csdshim.ErrLost) {
 		client.Abandon()
 	}

@@ -7,7 +7,8 @@ import (
 	"terrace/internal/kernels"
 )
 
-// workspace is the scratch of one Attend call; it grows to the largest call and is reused.
+// workspace is the scratch of one Attend call; it grows to the largest call and is reused. The ways to attend
+// (decode, prompt, sparse, rows that share keys) are files; they share its buffers, so that a step allocates nothing.
 type workspace struct {
 	phase   kernels.Phase
 	p       Params

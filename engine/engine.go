@@ -16,7 +16,7 @@ import (
 	"terrace/weights"
 )
 
-// Engine runs one model.
+// Engine runs one model: the one place where model, policy and cache meet, so that its methods ask each for the others.
 type Engine struct {
 	m         *model.Model
 	cache     cacheshape.Model // what each layer keeps of a text

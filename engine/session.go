@@ -12,7 +12,8 @@ import (
 	"terrace/retrieval"
 )
 
-// Session is one text in progress, under a policy of its own: its KV and where it stands.
+// Session is one text in progress, under a policy of its own: its KV and where it stands. Reading a prompt, decoding, forking,
+// taking back and reading again are its methods because each changes that place.
 type Session struct {
 	e        *Engine
 	text     *retrieval.Sequence

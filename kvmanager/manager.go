@@ -40,7 +40,8 @@ const (
 	kinds
 )
 
-// Manager hands out pages under a byte budget and accounts for every one.
+// Manager hands out pages under a byte budget and accounts for every one: who takes, plans or
+// gives back asks here, so that one account holds.
 type Manager struct {
 	o        Options
 	layers   []layerPages

@@ -11,7 +11,8 @@ import (
 )
 
 // Sequence is one text's KV: for each layer and KV head its tokens in order. Where the pages lie is the layer store's, how
-// tokens are written there the encoding's.
+// tokens are written there the encoding's. What can happen to tokens (append, insert, cut, slide, fork, read, store) is a
+// method, a file each.
 type Sequence struct {
 	m      *Manager
 	id     uint64 // no other sequence of the manager has or had it; from 1

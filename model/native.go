@@ -11,7 +11,8 @@ import (
 	"terrace/internal/kernels"
 )
 
-// native is the default backend: gorgonia tensors over internal/kernels, on the CPU.
+// native is the default backend: gorgonia tensors over internal/kernels, on the CPU. It has a method for each kind
+// of mixer, network and norm, which share its scratch.
 type native struct {
 	m    *Model
 	pool *kernels.Pool

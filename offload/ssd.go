@@ -63,7 +63,8 @@ const (
 )
 
 // SSD is a Store in one preallocated file. The file is scratch: it belongs to the process that has it open, its contents
-// are discarded when it is opened again, and it is removed by Close.
+// are discarded when it is opened again, and it is removed by Close. Records,
+// rows, plans of reads and accounts lie under one lock.
 type SSD struct {
 	opt    SSDOptions
 	shape  Shape

@@ -12,7 +12,8 @@ import (
 	"terrace/policy"
 )
 
-// Sequence is one text's KV under its policy. Free it.
+// Sequence is one text's KV under its policy. Free it. What a policy may see and decide of a text is a
+// method here, most of them a line that asks the cache.
 type Sequence struct {
 	f    *Shared
 	seq  *kvmanager.Sequence

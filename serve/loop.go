@@ -26,7 +26,8 @@ const idleWait = 20 * time.Millisecond
 // placesEvery is how often the metrics see the tiers while steps are taken.
 const placesEvery = 250 * time.Millisecond
 
-// loop owns the engine: it takes requests in, decides by engine/schedule, and takes steps until nothing is left.
+// loop owns the engine: it takes requests in, decides by engine/schedule, and takes steps until nothing is left. All that
+// changes who waits, runs or is swapped out is a method of it, on one goroutine.
 type loop struct {
 	e     *engine.Engine
 	o     *Options

@@ -10,7 +10,8 @@ import (
 )
 
 // Tokenizer turns text into ids and back. It is immutable after New and safe
-// for concurrent use.
+// for concurrent use. Its methods are what callers ask of a vocabulary: encode,
+// decode, name tokens, render chats.
 type Tokenizer struct {
 	vocab    Vocab
 	ids      *tokenTable

@@ -24,7 +24,8 @@ type Options struct {
 	GroupBufferBytes func() int64
 }
 
-// Store is the flash of one drive, with its translation layer.
+// Store is the flash of one drive, with its translation layer: one lock and one journal stand over reading,
+// writing, collecting and recovery, which are files of their own.
 type Store struct {
 	geo   Geometry
 	opts  Options

@@ -34,7 +34,7 @@ func Parse(source string) (t *Template, err error) {
 	return &Template{body, frame(nil, body)}, nil
 }
 
-// parser follows jinja2's parser: recursive descent over the tokens.
+// parser follows jinja2's parser: recursive descent over the tokens, a method for each rule of the grammar.
 type parser struct {
 	list  []token
 	at    int

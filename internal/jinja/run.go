@@ -25,7 +25,8 @@ func limitError(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ErrLimit)
 }
 
-// run is one rendering; it belongs to one goroutine.
+// run is one rendering; it belongs to one goroutine. Its methods are the language: a method for each kind
+// of expression, statement, operator and filter, all charged to one limit.
 type run struct {
 	limits   Limits
 	work     int

@@ -23,7 +23,8 @@ func init() {
 	})
 }
 
-// backend implements model.Backend, model.QueryGuesser, model.KVKeeper, model.Typed and Counter.
+// backend implements model.Backend, model.QueryGuesser, model.KVKeeper, model.Typed and Counter: the sum of
+// their methods.
 type backend struct {
 	name    string
 	dtype   model.DType // of matrices, keys and values on the device

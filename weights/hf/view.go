@@ -20,7 +20,8 @@ const (
 	maxTopK    = 1 << 24
 )
 
-// view is a folder being presented: what its config says, and the metadata and tensors built from it.
+// view is a folder being presented: what its config says, and the metadata and tensors built from it. It has a
+// method for each thing that a family's checkpoints have, so that a family is a list of calls.
 type view struct {
 	dir     string
 	cfg     fields

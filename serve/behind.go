@@ -26,7 +26,7 @@ func (l *loop) ready() []*sequence {
 	}
 	out := make([]*sequence, 0, len(l.waiting))
 	for i, q := range l.waiting {
-		if q.finds && (l.follows(q, l.waiting[:i], true) || l.follows(q, l.running, false)) {
+		if q.finds && (l.follows(q, l.waiting[:i], true) || l.follows(q, l.running, false) || l.awaitsStore(q)) {
 			continue
 		}
 		out = append(out, q)
@@ -63,11 +63,26 @@ func (l *loop) follows(q *sequence, others []*sequence, wait bool) bool {
 		case s.read.IsZero():
 			s.read = time.Now()
 		}
-		if time.Since(s.read) < storedIn && !l.e.PrefixCache().Stored(q.prompt, s.tokens, q.under, q.job.r.salt()) {
+		if l.isStoring(q, s) {
 			return true
 		}
 	}
 	return false
+}
+
+// awaitsStore reports whether a sequence waits for what another has read, which may have left since, to be stored.
+func (l *loop) awaitsStore(q *sequence) bool {
+	for _, s := range q.common {
+		if s.tokens >= sharedTokens && !s.read.IsZero() && l.isStoring(q, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// isStoring reports whether what another has read of a sequence's prompt is on its way to the store.
+func (l *loop) isStoring(q *sequence, s *sharing) bool {
+	return time.Since(s.read) < storedIn && !l.e.PrefixCache().Stored(q.prompt, s.tokens, q.under, q.job.r.salt())
 }
 
 // shares is how much of two prompts is the same, where the one's KV may be the other's too.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -13,6 +14,7 @@ import (
 	"terrace/internal/tierspec"
 	"terrace/kvmanager/contexts"
 	"terrace/model"
+	"terrace/policy"
 )
 
 // TestStore: a prompt's beginning that was read before is not computed again, within a salt; texts are what they are without a
@@ -162,5 +164,70 @@ func TestStoreTogether(t *testing.T) {
 	}
 	if read != 1 || cached[len(prompts)] != 0 {
 		t.Errorf("%v tokens cached: %d requests have read the beginning, want 1; under a salt of its own: want 0", cached, read)
+	}
+}
+
+// lateStore has stored nothing before it is told so.
+type lateStore struct {
+	engine.PrefixCache
+	done atomic.Bool
+}
+
+// Stored implements engine.PrefixCache.
+func (s *lateStore) Stored(ids []int, tokens int, under *policy.Spec, salt string) bool {
+	return s.done.Load() && s.PrefixCache.Stored(ids, tokens, under, salt)
+}
+
+// TestStoreAfterItsReader: a prompt waits until its beginning is stored, also where who has read that has left.
+func TestStoreAfterItsReader(t *testing.T) {
+	store, err := contexts.Open(t.Context(), []contexts.Spec{{Kind: "host", CapacityBytes: 16 << 20}}, contexts.Options{Rule: contexts.Rule{Wait: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &lateStore{}
+	b := newBenchWith(t, engine.Options{Context: 900, ChunkTokens: 64}, Options{Batch: 8, Queue: 16}, func(e *engine.Engine) {
+		c, err := prefixcache.Use(e, store, "small")
+		if err != nil {
+			t.Fatal(err)
+		}
+		late.PrefixCache = c
+		e.SetPrefixCache(late)
+	})
+	t.Cleanup(func() { _ = store.Close() })
+	both := make(chan struct{})
+	b.loop.crash = func(what string) {
+		if what == "prompt" {
+			<-both
+		}
+	}
+	prefix := strings.Repeat("what they share ", 40)
+	ask := func(tail string) completion {
+		_, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": 4, "temperature": 0}`, jsonText(prefix+tail)))
+		var got completion
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return got
+	}
+	var first, second sync.WaitGroup
+	first.Go(func() { ask("the first") })
+	until(t, "one is there", b.stand(1, 0))
+	var got completion
+	second.Go(func() { got = ask("the second") })
+	until(t, "both are there", b.stand(1, 1))
+	close(both)
+	first.Wait()
+	for range 3 { // steps go on
+		if err := b.Call(func(*engine.Engine) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !b.stand(0, 1)() {
+		t.Error("the second has begun before its beginning was stored")
+	}
+	late.done.Store(true)
+	second.Wait()
+	if got.Usage.PromptDetails.CachedTokens < 512 {
+		t.Errorf("%d tokens cached", got.Usage.PromptDetails.CachedTokens)
 	}
 }

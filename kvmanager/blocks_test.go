@@ -254,10 +254,8 @@ func TestNamesOfStoredTokens(t *testing.T) {
 // slowStates is the states of a text as plain copies: after how many tokens which is known.
 type slowStates struct {
 	known map[int32]float32
-	saved []int32
 	now   int32
 	value float32
-	prev  int32 // the state before the last pass; -1 = unknown
 }
 
 // TestStatesFollowPlainCopies: passes that end and fail, saves, cuts and forks in any order leave the state that a plain copy has, and every

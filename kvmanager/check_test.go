@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"terrace/kvmanager/slab"
-	"terrace/offload"
 )
 
 // errorer is what check reports to.
@@ -209,19 +208,4 @@ func (b *block) check(t errorer, want counts) {
 	case b.writable > 0 && !b.inMemory():
 		t.Errorf("block %d of layer %d has room for tokens and is not in memory", b.group, b.layer)
 	}
-}
-
-// recordsOf are the keys that a store must have for blocks that are not on their way.
-func recordsOf(seqs ...*Sequence) (keys []offload.Key) {
-	for _, s := range seqs {
-		x := s.store.(*tiered)
-		for layer := range x.layers {
-			for _, b := range slices.Concat(x.layers[layer].blocks, x.layers[layer].inactive) {
-				if b.status == cached || b.status == below {
-					keys = append(keys, b.key())
-				}
-			}
-		}
-	}
-	return keys
 }

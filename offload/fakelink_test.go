@@ -18,17 +18,16 @@ type fakeDrive struct {
 	journal
 	id csdshim.Identity
 
-	mu      sync.Mutex
-	down    int     // dials to refuse; -1 = all
-	fates   []error // of the next calls that are no dial, in order; nil = it goes well
-	broken  bool    // a call that fails ends the connection before it is done; else behind it
-	links   []*fakeLink
-	shapes  map[uint64]any // of open sequences, of all connections
-	groups  map[Key][]byte
-	hot     map[uint64]map[int32]bool
-	scales  map[Key]int // by sequence and layer
-	tokens  map[Key]int // attended tokens by sequence and layer
-	forgets bool        // it was restarted: who is hot it does not know
+	mu     sync.Mutex
+	down   int     // dials to refuse; -1 = all
+	fates  []error // of the next calls that are no dial, in order; nil = it goes well
+	broken bool    // a call that fails ends the connection before it is done; else behind it
+	links  []*fakeLink
+	shapes map[uint64]any // of open sequences, of all connections
+	groups map[Key][]byte
+	hot    map[uint64]map[int32]bool
+	scales map[Key]int // by sequence and layer
+	tokens map[Key]int // attended tokens by sequence and layer
 }
 
 func newFakeDrive(id csdshim.Identity) *fakeDrive {

@@ -272,11 +272,11 @@ func (s *scenario) layer(p *Pass, layer int, phase kernels.Phase) error {
 		}
 	}
 	s.settle() // what was begun is under way
-	seqs := p.Fetch(layer)
+	p.Fetch(layer)
 	if err := s.removeFailed(p, layer, &q); err != nil || len(p.Rows) == 0 {
 		return err
 	}
-	seqs = p.Fetched()
+	seqs := p.Fetched()
 	out, row := make([]float32, len(q)/width*m.outWidth(layer)), 0
 	for i := range p.Rows {
 		r, n := &p.Rows[i], len(p.Rows[i].Pos)

@@ -15,8 +15,8 @@ import (
 func init() {
 	addRoutes(func(s *Server) []route {
 		return []route{
-			{method: http.MethodPost, path: "/v1/messages", serve: anthropic{s}.messages, fail: writeAnthropicError},
-			{method: http.MethodPost, path: "/v1/messages/count_tokens", serve: anthropic{s}.countTokens, fail: writeAnthropicError},
+			{method: http.MethodPost, path: "/v1/messages", serve: anthropicAPI{s}.messages, fail: writeAnthropicError},
+			{method: http.MethodPost, path: "/v1/messages/count_tokens", serve: anthropicAPI{s}.countTokens, fail: writeAnthropicError},
 		}
 	})
 }
@@ -312,7 +312,7 @@ func (c *conversation) result(id, content string) *chatTurn {
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
-func (s anthropic) countTokens(w http.ResponseWriter, r *http.Request) error {
+func (s anthropicAPI) countTokens(w http.ResponseWriter, r *http.Request) error {
 	var in messagesPrompt
 	if err := decodeHinted(w, r, &in, &in.hintFields, messagesHints, samplerHints, thoughtHints, accountHints); err != nil {
 		return err
@@ -381,7 +381,7 @@ func (f *messagesRequest) format() error {
 }
 
 // messages answers POST /v1/messages.
-func (s anthropic) messages(w http.ResponseWriter, r *http.Request) error {
+func (s anthropicAPI) messages(w http.ResponseWriter, r *http.Request) error {
 	req := &Request{received: time.Now()}
 	var in messagesRequest
 	if err := decodeHinted(w, r, &in, &in.hintFields, messagesHints, samplerHints, thoughtHints, accountHints); err != nil {

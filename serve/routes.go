@@ -24,12 +24,12 @@ func addRoutes(build func(s *Server) []route) { builders = append(builders, buil
 
 // The APIs, each a view of the server with the routes of its own.
 type (
-	openAI    struct{ *Server }
-	anthropic struct{ *Server } // Messages
-	ollama    struct{ *Server }
-	llamaCPP  struct{ *Server }
-	tokenAPI  struct{ *Server } // tokens and templates, as llama.cpp and vLLM have them
-	listing   struct{ *Server } // models
+	openAI       struct{ *Server }
+	anthropicAPI struct{ *Server } // Messages
+	ollama       struct{ *Server }
+	llamaCPP     struct{ *Server }
+	tokenAPI     struct{ *Server } // tokens and templates, as llama.cpp and vLLM have them
+	listing      struct{ *Server } // models
 )
 
 // newHandler puts all routes behind the limits.

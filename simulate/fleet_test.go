@@ -18,12 +18,12 @@ func handFleet() *fleet {
 // TestFleetByHand: requests one after another, with the times and counts that come of each.
 func TestFleetByHand(t *testing.T) {
 	f := handFleet()
-	context, query := f.compute(8), f.compute(1)
+	context := f.compute(8)
 	if want := 2*8*f.m.active() + 2*float64(f.m.heads*f.m.headDim*f.m.layers)*64; context != want {
 		t.Fatalf("a context of 8 tokens takes %v operations, want %v", context, want)
 	}
 	f.p["gpu_flops"] = context / 8 // 8 s a context
-	context, query = f.compute(8), f.compute(1)
+	context, query := f.compute(8), f.compute(1)
 	ttft := 0.0
 	for i, c := range []struct {
 		at            float64

@@ -47,14 +47,17 @@ func TestLongRope(t *testing.T) {
 				wants = append(wants, b.want(policies[i%3], prompt(i), 40+20*i%120, model.SamplerOptions{Temperature: 0.7, TopP: 1, TopPSet: true, Seed: uint64(i)}))
 			}
 			var wg sync.WaitGroup
+			held := make(chan struct{})
 			wg.Go(func() { // no step before all are there
 				_ = b.Call(func(*engine.Engine) error {
+					close(held)
 					for came := b.stand(0, len(wants)); !came() && !t.Failed(); {
 						runtime.Gosched()
 					}
 					return nil
 				})
 			})
+			<-held
 			for i, want := range wants {
 				wg.Go(func() {
 					status, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": %d, "temperature": 0.7, "seed": %d, "kv_policy": %q}`, jsonText(prompt(i)), 40+20*i%120, i, policies[i%3]))

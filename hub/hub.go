@@ -59,15 +59,17 @@ type Hub struct {
 }
 
 // DefaultHome is the cache folder where Options.Home is empty: terrace in the user's cache folder ($XDG_CACHE_HOME or ~/.cache on
-// Linux), of temporary files where the user has none.
+// Linux; ~/.cache too where $XDG_CACHE_HOME is not absolute), or in the folder of temporary files where the user has no home.
 func DefaultHome() string { return filepath.Join(cacheDir(), "terrace") }
 
 func cacheDir() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return os.TempDir()
+	if dir, err := os.UserCacheDir(); err == nil {
+		return dir
 	}
-	return dir
+	if home, err := os.UserHomeDir(); err == nil {
+		return filepath.Join(home, ".cache")
+	}
+	return os.TempDir()
 }
 
 // New checks the options; it touches neither the disk's contents nor the network.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -329,6 +330,25 @@ func TestOptions(t *testing.T) {
 	}
 	if h, err := New(Options{}); err != nil || h.home != DefaultHome() || !filepath.IsAbs(h.home) {
 		t.Errorf("default home: %v, %v", h, err)
+	}
+}
+
+// TestDefaultHome: a cache folder that is not absolute does not send models to the folder of temporary files.
+func TestDefaultHome(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux asks XDG_CACHE_HOME")
+	}
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	for cache, want := range map[string]string{
+		"":              filepath.Join(home, ".cache", "terrace"),
+		"relative":      filepath.Join(home, ".cache", "terrace"),
+		home + "/cache": filepath.Join(home, "cache", "terrace"),
+	} {
+		t.Setenv("XDG_CACHE_HOME", cache)
+		if got := DefaultHome(); got != want {
+			t.Errorf("XDG_CACHE_HOME=%q: %s, want %s", cache, got, want)
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ func (s openAI) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.m.promptTokens.With().Add(float64(out.Usage.PromptTokens))
+	s.m.promptTokens.Add(float64(out.Usage.PromptTokens))
 	return writeJSON(w, http.StatusOK, out)
 }
 

@@ -401,7 +401,7 @@ func (l *loop) trouble(q *sequence, err error) {
 }
 
 func (l *loop) swapOut(q *sequence) {
-	l.m.preemptions.With().Add(1)
+	l.m.preemptions.Add(1)
 	q.away, l.freed = time.Now(), true
 	move(&l.running, &l.swapped, q.id)
 	l.mine(q, func(q *sequence) {

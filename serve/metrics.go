@@ -16,17 +16,28 @@ type metrics struct {
 	requests, succeeded meter.Metric // by route and code, by reason
 	hits, held, usage   meter.Metric // by tier
 	policies            meter.Metric // by policy
-	running, waiting    meter.Metric
+	running, waiting    counted
 	placement           *placementMetrics // nil = there is no --placement
 
 	countedTokens
 	durations
 }
 
+// counted is a metric without labels and its one series: a step counts without looking it up.
+type counted struct {
+	meter.Metric
+	meter.Series
+}
+
+func newCounted(by meter.Meter, kind meter.Kind, name, help string) counted {
+	m := by.New(meter.Desc{Kind: kind, Name: name, Help: help})
+	return counted{m, m.With()}
+}
+
 // countedTokens are sums over all requests.
 type countedTokens struct {
-	promptTokens, cachedTokens, generated   meter.Metric
-	preemptions, queries, drafted, accepted meter.Metric
+	promptTokens, cachedTokens, generated   counted
+	preemptions, queries, drafted, accepted counted
 }
 
 // durations are distributions of times and lengths.
@@ -45,6 +56,7 @@ func newMetrics(by func() meter.Meter) *metrics {
 	if by != nil {
 		m.meter = by()
 	}
+	count := func(name, help string) counted { return newCounted(m.meter, meter.Counter, name, help) }
 	counter := func(name, help string, labels ...string) meter.Metric {
 		return m.meter.New(meter.Desc{Kind: meter.Counter, Name: name, Help: help, Labels: labels})
 	}
@@ -57,19 +69,19 @@ func newMetrics(by func() meter.Meter) *metrics {
 	m.meter.Process()
 	m.requests = counter("terrace_requests_total", "Requests by route and status, 499 where the client left first.", "route", "code")
 	m.succeeded = counter("terrace_request_success_total", "Choices that ended, by reason.", "finished_reason")
-	m.promptTokens = counter("terrace_prompt_tokens_total", "Prompt tokens of requests, cached ones too.")
-	m.cachedTokens = counter("terrace_prompt_tokens_cached_total", "Prompt tokens that were not computed.")
-	m.generated = counter("terrace_generation_tokens_total", "Tokens generated, end tokens too.")
-	m.queries = counter("terrace_prefix_cache_queries_total", "Prompt tokens that a store was asked for.")
+	m.promptTokens = count("terrace_prompt_tokens_total", "Prompt tokens of requests, cached ones too.")
+	m.cachedTokens = count("terrace_prompt_tokens_cached_total", "Prompt tokens that were not computed.")
+	m.generated = count("terrace_generation_tokens_total", "Tokens generated, end tokens too.")
+	m.queries = count("terrace_prefix_cache_queries_total", "Prompt tokens that a store was asked for.")
 	m.hits = counter("terrace_prefix_cache_hits_total", "Prompt tokens that came from a store, by its slowest tier.", "tier")
 	m.held = gauge("terrace_kv_bytes", "KV in use by tier.", "tier")
 	m.usage = gauge("terrace_kv_cache_usage_perc", "KV in use by tier, as a share of its capacity (1 = full); tiers without a limit have none.", "tier")
 	m.policies = counter("terrace_policy_seconds_total", "Time that policies took to decide what is kept and read, by policy.", "policy")
-	m.preemptions = counter("terrace_num_preemptions_total", "Texts that left their memory to others for a while.")
-	m.drafted = counter("terrace_spec_decode_num_draft_tokens_total", "Guesses that were read with a token (--speculate).")
-	m.accepted = counter("terrace_spec_decode_num_accepted_tokens_total", "Guesses that the model chose.")
-	m.running = gauge("terrace_num_requests_running", "Requests being served.")
-	m.waiting = gauge("terrace_num_requests_waiting", "Requests that wait.")
+	m.preemptions = count("terrace_num_preemptions_total", "Texts that left their memory to others for a while.")
+	m.drafted = count("terrace_spec_decode_num_draft_tokens_total", "Guesses that were read with a token (--speculate).")
+	m.accepted = count("terrace_spec_decode_num_accepted_tokens_total", "Guesses that the model chose.")
+	m.running = newCounted(m.meter, meter.Gauge, "terrace_num_requests_running", "Requests being served.")
+	m.waiting = newCounted(m.meter, meter.Gauge, "terrace_num_requests_waiting", "Requests that wait.")
 	m.ttft = histogram("terrace_time_to_first_token_seconds", "From a request's arrival to the first token of a choice.", secondsBuckets)
 	m.itl = histogram("terrace_inter_token_latency_seconds", "Between two tokens of a choice.", secondsBuckets)
 	m.queue = histogram("terrace_request_queue_time_seconds", "From a request's arrival to its first work.", secondsBuckets)
@@ -101,15 +113,15 @@ func (m *metrics) decided(now, seen map[string]time.Duration) {
 }
 
 func (m *metrics) setRequests(running, waiting int) {
-	m.running.With().Set(float64(running))
-	m.waiting.With().Set(float64(waiting))
+	m.running.Set(float64(running))
+	m.waiting.Set(float64(waiting))
 }
 
 // prompted counts a prompt that was read.
 func (m *metrics) prompted(tokens int, reused engine.Reused) {
-	m.promptTokens.With().Add(float64(tokens))
-	m.cachedTokens.With().Add(float64(reused.Tokens))
-	m.queries.With().Add(float64(tokens))
+	m.promptTokens.Add(float64(tokens))
+	m.cachedTokens.Add(float64(reused.Tokens))
+	m.queries.Add(float64(tokens))
 	if reused.Tier != "" {
 		m.hits.With(reused.Tier).Add(float64(reused.Tokens))
 	}
@@ -117,8 +129,8 @@ func (m *metrics) prompted(tokens int, reused engine.Reused) {
 
 // guessed counts what guessing has brought since before.
 func (m *metrics) guessed(now engine.Speculation, before *engine.Speculation) {
-	m.drafted.With().Add(float64(now.Drafted - before.Drafted))
-	m.accepted.With().Add(float64(now.Accepted - before.Accepted))
+	m.drafted.Add(float64(now.Drafted - before.Drafted))
+	m.accepted.Add(float64(now.Accepted - before.Accepted))
 	*before = now
 }
 
@@ -136,8 +148,8 @@ func (m *metrics) alias(of string) error {
 		return fmt.Errorf("serve: metrics alias %q, want llamacpp", of)
 	}
 	for name, of := range map[string]meter.Metric{
-		"llamacpp:requests_processing": m.running, "llamacpp:requests_deferred": m.waiting,
-		"llamacpp:prompt_tokens_total": m.promptTokens, "llamacpp:tokens_predicted_total": m.generated,
+		"llamacpp:requests_processing": m.running.Metric, "llamacpp:requests_deferred": m.waiting.Metric,
+		"llamacpp:prompt_tokens_total": m.promptTokens.Metric, "llamacpp:tokens_predicted_total": m.generated.Metric,
 	} {
 		m.meter.Alias(name, "The same as Terrace's own, under llama.cpp's name.", of)
 	}

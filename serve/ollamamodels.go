@@ -226,7 +226,7 @@ func (s ollama) embed(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.m.promptTokens.With().Add(float64(tokens))
+	s.m.promptTokens.Add(float64(tokens))
 	if one {
 		return writeJSON(w, http.StatusOK, struct {
 			Embedding []float32 `json:"embedding"`

@@ -10,7 +10,7 @@ import (
 // placementMetrics are those of the contexts that --placement keeps.
 type placementMetrics struct {
 	contexts, bytes        meter.Metric
-	moves, profiles, spent meter.Metric
+	moves, profiles, spent counted
 	seen                   shelf.Figures
 }
 
@@ -22,9 +22,9 @@ func newPlacementMetrics(m meter.Meter, so shelf.Figures) *placementMetrics {
 		seen:     so,
 		contexts: m.New(meter.Desc{Kind: meter.Gauge, Name: "terrace_placement_contexts", Help: "Contexts that --placement knows, by tier and form (method none: whole; tier computed: not stored).", Labels: labels}),
 		bytes:    m.New(meter.Desc{Kind: meter.Gauge, Name: "terrace_placement_bytes", Help: "Their KV; blocks that several share count for each.", Labels: labels}),
-		moves:    m.New(meter.Desc{Kind: meter.Counter, Name: "terrace_placement_moves_total", Help: "Contexts that were put, moved or compressed."}),
-		profiles: m.New(meter.Desc{Kind: meter.Counter, Name: "terrace_placement_profiles_total", Help: "Contexts whose quality under each form was measured."}),
-		spent:    m.New(meter.Desc{Kind: meter.Counter, Name: "terrace_placement_profile_seconds_total", Help: "Time that this took, while nobody was served."}),
+		moves:    newCounted(m, meter.Counter, "terrace_placement_moves_total", "Contexts that were put, moved or compressed."),
+		profiles: newCounted(m, meter.Counter, "terrace_placement_profiles_total", "Contexts whose quality under each form was measured."),
+		spent:    newCounted(m, meter.Counter, "terrace_placement_profile_seconds_total", "Time that this took, while nobody was served."),
 	}
 	return p
 }
@@ -41,8 +41,8 @@ func (p *placementMetrics) note(now shelf.Figures) {
 		p.contexts.With(f.Tier, f.Method, shelf.KeepText(f.Keep)).Set(float64(f.Contexts))
 		p.bytes.With(f.Tier, f.Method, shelf.KeepText(f.Keep)).Set(float64(f.Bytes))
 	}
-	p.moves.With().Add(float64(now.Moves - p.seen.Moves))
-	p.profiles.With().Add(float64(now.Profiled - p.seen.Profiled))
-	p.spent.With().Add(now.ProfileS - p.seen.ProfileS)
+	p.moves.Add(float64(now.Moves - p.seen.Moves))
+	p.profiles.Add(float64(now.Profiled - p.seen.Profiled))
+	p.spent.Add(now.ProfileS - p.seen.ProfileS)
 	p.seen = now
 }

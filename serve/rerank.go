@@ -101,7 +101,7 @@ func (s openAI) rerank(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out.Usage.TotalTokens = out.Usage.PromptTokens
-	s.m.promptTokens.With().Add(float64(out.Usage.PromptTokens))
+	s.m.promptTokens.Add(float64(out.Usage.PromptTokens))
 	slices.SortStableFunc(out.Results, func(a, b rerankResult) int { return cmp.Compare(b.Score, a.Score) })
 	if in.TopN != nil {
 		out.Results = out.Results[:min(*in.TopN, len(out.Results))]

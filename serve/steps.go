@@ -307,7 +307,7 @@ func (l *loop) publish(q *sequence, more bool) {
 	j, made := q.job, len(q.tokens)-q.told
 	now := time.Now()
 	if made > 0 {
-		l.m.generated.With().Add(float64(made))
+		l.m.generated.Add(float64(made))
 		l.ledger.Charge(j.r.key, 0, made)
 		if q.last.IsZero() {
 			l.m.ttft.Observe(now.Sub(j.r.received).Seconds())

@@ -73,8 +73,13 @@ func (m *metric) With(labels ...string) meter.Series {
 
 // Drop implements meter.Metric.
 func (m *metric) Drop(labels ...string) {
-	if m.gauges != nil {
+	switch {
+	case m.counters != nil:
+		m.counters.DeleteLabelValues(labels...)
+	case m.gauges != nil:
 		m.gauges.DeleteLabelValues(labels...)
+	case m.histograms != nil:
+		m.histograms.DeleteLabelValues(labels...)
 	}
 }
 

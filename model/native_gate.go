@@ -14,24 +14,25 @@ func (b *native) gateOutput(p *Pass, layer int, x, y []float32, n int) ([]float3
 	if err := b.matmulNormed(p.Phase, x, n, b.inputNorm(l), product{w: l.OutGate, dst: gates}); err != nil {
 		return nil, err
 	}
-	of := sigmoid
-	if a.Gate == SoftplusGate {
-		of = softplus
-	}
-	for i, g := range gates {
-		gates[i] = of(g)
-	}
 	width := len(y) / n
 	each := width / l.OutGate.Rows // numbers that share a gate
 	out := b.ws.floats(&b.ws.values, n*width)
-	copy(out, y[:n*width])
-	if each == 1 {
-		kernels.Mul(out, gates)
-		return out, nil
-	}
-	for i, g := range gates {
-		kernels.Scale(out[i*each:(i+1)*each], g)
-	}
+	b.pool.Run(n, func(_, r int) {
+		dst, g := out[r*width:(r+1)*width], gates[r*l.OutGate.Rows:(r+1)*l.OutGate.Rows]
+		from := y[r*width : (r+1)*width]
+		if each == 1 && a.Gate != SoftplusGate {
+			kernels.SigmoidMul(dst, g, from)
+			return
+		}
+		copy(dst, from)
+		for i, x := range g {
+			of := sigmoid
+			if a.Gate == SoftplusGate {
+				of = softplus
+			}
+			kernels.Scale(dst[i*each:(i+1)*each], of(x))
+		}
+	})
 	return out, nil
 }
 

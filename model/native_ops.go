@@ -30,6 +30,7 @@ type scratch struct {
 	wideQ, wideK, wideGuess                            slot // with room for an index
 	index, indexKeys, indexWeights                     slot // of trained indexers
 	mixed, mixIn, mixGate, mixA, mixB                  slot // of recurrent mixers
+	mixKeys, strips                                    slot
 }
 
 // floats returns n elements of a slot.

@@ -14,13 +14,13 @@ type ssmTask struct {
 	in           []float32 // [n, z | u|B|C | dt], the middle after the convolution
 	out          []float32 // [n, inner]
 	decay, dt, d []float32 // [heads]
-	states       []StateRows
+	steps        []float32 // [n, 2, heads]: dt and e^(dt·Decay)
 	stride       int
 }
 
 // mixSSM is Mamba-2: out [n, inner], normed and gated.
 func (b *native) mixSSM(p *Pass, s *Mamba2, r *RecurrentParams, x []float32, n int, norm NormParams, states []StateRows) (*tensor.Dense, error) {
-	t := &ssmTask{s: s, states: states}
+	t := &ssmTask{s: s, steps: b.ws.floats(&b.ws.mixA, 2*n*s.Heads)}
 	var err error
 	if t.in, t.stride, err = b.mixerInput(p, r, x, n, norm); err != nil {
 		return nil, err
@@ -39,7 +39,8 @@ func (b *native) mixSSM(p *Pass, s *Mamba2, r *RecurrentParams, x []float32, n i
 	}
 	out := b.ws.dense(&b.ws.attended, n, inner)
 	t.out = floats(out)
-	b.pool.Run(s.Heads, func(_, h int) { t.head(h) })
+	b.pool.Run(n, func(_, row int) { t.prepare(row) })
+	b.runStrips(&strips{heads: s.Heads, n: s.State, width: s.HeadDim, first: (s.Kernel - 1) * s.channels(), states: states}, t.strip)
 	w, err := r.Norm.Values()
 	if err != nil {
 		return nil, err
@@ -49,32 +50,31 @@ func (b *native) mixSSM(p *Pass, s *Mamba2, r *RecurrentParams, x []float32, n i
 	return out, nil
 }
 
-// head takes one head through all rows.
-func (t *ssmTask) head(h int) {
+// prepare computes a row's step sizes and decays.
+func (t *ssmTask) prepare(row int) {
 	s := t.s
-	inner, group := s.inner(), h*s.Groups/s.Heads
-	first := (s.Kernel-1)*s.channels() + h*s.HeadDim*s.State
-	row := 0
-	for i := range t.states {
-		state := t.states[i].State[first : first+s.HeadDim*s.State]
-		copy(state, t.states[i].From[first:first+s.HeadDim*s.State])
-		for range t.states[i].Rows {
-			in := t.in[row*t.stride:]
-			u := in[inner+h*s.HeadDim:][:s.HeadDim]
-			bRow, cRow := in[2*inner+group*s.State:][:s.State], in[2*inner+(s.Groups+group)*s.State:][:s.State]
-			dt := max(softplus(in[inner+s.channels()+h]+t.dt[h]), s.DTMin)
-			if s.DTMax > 0 {
-				dt = min(dt, s.DTMax)
-			}
-			kernels.Scale(state, float32(math.Exp(float64(dt*t.decay[h]))))
-			out := t.out[row*inner+h*s.HeadDim:][:s.HeadDim]
-			for j, x := range u {
-				of := state[j*s.State : (j+1)*s.State]
-				kernels.Axpy(of, dt*x, bRow)
-				out[j] = kernels.Dot(of, cRow) + t.d[h]*x
-			}
-			row++
+	raw, steps := t.in[row*t.stride+s.inner()+s.channels():][:s.Heads], t.steps[2*row*s.Heads:][:2*s.Heads]
+	for h, x := range raw {
+		dt := max(softplus(x+t.dt[h]), s.DTMin)
+		if s.DTMax > 0 {
+			dt = min(dt, s.DTMax)
 		}
+		steps[h], steps[s.Heads+h] = dt, float32(math.Exp(float64(dt*t.decay[h])))
+	}
+}
+
+// strip takes a strip of a head's state through the rows of a text.
+func (t *ssmTask) strip(s *strip) {
+	m, h := t.s, s.head
+	inner, group := m.inner(), h*m.Groups/m.Heads
+	for r := range s.rows {
+		row := s.row + r
+		to, from := s.step(r)
+		in, steps, out := t.in[row*t.stride+inner:], t.steps[2*row*m.Heads:], t.out[row*inner+h*m.HeadDim:][:m.HeadDim]
+		b, c := in[inner+group*m.State:][:m.State], in[inner+(m.Groups+group)*m.State:][:m.State]
+		y := s.result(out, 2)
+		kernels.SSMStep(y, to, from, b, c, s.operand(in[h*m.HeadDim:][:m.HeadDim], 1), steps[m.Heads+h], steps[h], t.d[h])
+		s.keep(out, y)
 	}
 }
 
@@ -92,9 +92,7 @@ func (t *ssmTask) finish(row int, w []float32, eps float32) {
 	if s.Norm == NormThenGate {
 		norm()
 	}
-	for j, v := range z {
-		out[j] *= v * sigmoid(v)
-	}
+	kernels.SiluMul(out, z, out)
 	if s.Norm == GatedNorm {
 		norm()
 	}

@@ -19,7 +19,7 @@ type DeltaNet struct {
 }
 
 // Mamba2 is the state space of one decay a head. Of x, the normed row: [z | u|B|C | dt] = In x; u|B|C through the convolution and silu;
-// dt = softplus(dt + DTBias), within DTMin and DTMax; S ← e^(dt·Decay) S + dt·u Bᵀ [HeadDim, State]; y = S C + D·u. Out: RMSNorm(y⊙silu(z)) within each
+// dt = softplus(dt + DTBias), within DTMin and DTMax; S ← e^(dt·Decay) S + dt·B uᵀ [State, HeadDim]; y = Sᵀ C + D·u. Out: RMSNorm(y⊙silu(z)) within each
 // group, or y⊙silu(z), as Norm says.
 type Mamba2 struct {
 	Heads, HeadDim int

@@ -15,7 +15,7 @@ import (
 
 // numerics is counted up with every change that gives other bits for the same weights and tokens: what was stored before is then
 // not found any more (TestNumerics notices).
-const numerics = 1
+const numerics = 2
 
 // blockTokens is how many tokens a block of a plain prefix has, at least.
 const blockTokens = 64

@@ -337,9 +337,9 @@ func numericsSum(t *testing.T) string {
 
 // numericsSums are the first bytes of SHA-256 over KV and logits of a small model: numerics, kernels, sum.
 const numericsSums = `
-1 avx2 f1dfd6dea03eb724
-1 avx512 5bc81b90654ef210
-1 purego bc562e1a20673bab
+2 avx2 f1dfd6dea03eb724
+2 avx512 5bc81b90654ef210
+2 purego bc562e1a20673bab
 `
 
 func small(t testing.TB, o engine.Options) *engine.Engine { return opened(t, fakes.Small(t), o) }

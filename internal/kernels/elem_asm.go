@@ -19,6 +19,7 @@ type elemASM struct {
 	dot               func(x, y *float32, n int) float32
 	sum, sumSquares   func(x *float32, n int, mean float64) float64
 	siluMul, geluMul  func(dst, gate, up *float32, n int)
+	sigmoidMul        func(dst, gate, up *float32, n int)
 	gelu, relu        func(x *float32, n int)
 	softcap           func(x *float32, n int, limit float32)
 	expSum            func(x []float32, m float32) float32
@@ -167,7 +168,7 @@ func (a elemASM) activations(o *elemOps) {
 			}
 		}
 	}
-	o.siluMul, o.geluMul = gated(a.siluMul), gated(a.geluMul)
+	o.siluMul, o.geluMul, o.sigmoidMul = gated(a.siluMul), gated(a.geluMul), gated(a.sigmoidMul)
 	o.gelu, o.relu = one(a.gelu), one(a.relu)
 	o.softcap = func(x []float32, limit float32) {
 		n := whole(len(x))

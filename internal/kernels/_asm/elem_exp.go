@@ -10,17 +10,27 @@ func init() {
 	for _, make := range flavours {
 		f := make()
 		register("elem_exp", f.isa, func() {
-			f.gated("SiluMul", "SiluMul writes gate/(1+e^-gate)·up to dst.", false, true)
-			f.gated("GeluMul", "GeluMul writes gelu(gate)·up to dst, gelu in its tanh form.", true, true)
-			f.gated("Gelu", "Gelu replaces x by gelu(x) in its tanh form.", true, false)
+			f.gated("SiluMul", "SiluMul writes gate/(1+e^-gate)·up to dst.", silu, true)
+			f.gated("SigmoidMul", "SigmoidMul writes 1/(1+e^-gate)·up to dst.", sigmoid, true)
+			f.gated("GeluMul", "GeluMul writes gelu(gate)·up to dst, gelu in its tanh form.", gelu, true)
+			f.gated("Gelu", "Gelu replaces x by gelu(x) in its tanh form.", gelu, false)
 			f.softcap()
 		})
 	}
 }
 
-// gated emits g/(1+e^-z)·up with z = g (silu), or 2·sqrt(2/π)·(g + 0.044715·g³) (gelu: (1+tanh u)/2 = 1/(1+e^-2u)).
+// gate is which function of a gate a kernel multiplies by.
+type gate int
+
+const (
+	silu gate = iota
+	gelu
+	sigmoid
+)
+
+// gated emits g/(1+e^-z)·up with z = g (silu; sigmoid with 1 in place of the first g), or 2·sqrt(2/π)·(g + 0.044715·g³) (gelu: (1+tanh u)/2 = 1/(1+e^-2u)).
 // Where e^-z overflows the quotient is -0; NaN stays.
-func (f *flavour) gated(name, doc string, gelu, up bool) {
+func (f *flavour) gated(name, doc string, kind gate, up bool) {
 	if up {
 		f.begin(name, "func(dst, gate, up *float32, n int)", doc)
 	} else {
@@ -41,7 +51,7 @@ func (f *flavour) gated(name, doc string, gelu, up bool) {
 	for i := 0; i < 16/f.lanes; i++ {
 		d := i * f.bytes()
 		VMOVUPS(at(gate, d), g)
-		if gelu {
+		if kind == gelu {
 			VMULPS(g, g, z)
 			VMULPS(f.operandOnce(-0.0713548162726), z, z) // -2·sqrt(2/π)·0.044715
 			VADDPS(f.operandOnce(-1.5957691216057), z, z) // -2·sqrt(2/π)
@@ -51,6 +61,9 @@ func (f *flavour) gated(name, doc string, gelu, up bool) {
 		}
 		e.apply(z, t)
 		VADDPS(one, z, z)
+		if kind == sigmoid {
+			VMOVUPS(one, g)
+		}
 		VDIVPS(z, g, z)
 		if up {
 			VMULPS(at(ups, d), z, z)

@@ -100,12 +100,8 @@ func (f *flavour) loopBody(params, scalars []string, result string, body func(v,
 }
 
 func (f *flavour) broadcastParam(name string) reg.VecPhysical {
-	m, err := Param(name).Resolve()
-	if err != nil {
-		panic(err)
-	}
 	v := f.vec()
-	VBROADCASTSS(m.Addr, v)
+	f.broadcastTo(name, v)
 	return v
 }
 

@@ -38,9 +38,10 @@ func init() {
 		f.extreme("MaxAbs", "MaxAbs is the largest magnitude, NaN if any is NaN.", true)
 		f.ropeNeox()
 		f.ropeNorm()
-		f.gated("SiluMul", "SiluMul writes gate/(1+e^-gate)·up to dst.", false, true)
-		f.gated("GeluMul", "GeluMul writes gelu(gate)·up to dst, gelu in its tanh form.", true, true)
-		f.gated("Gelu", "Gelu replaces x by gelu(x) in its tanh form.", true, false)
+		f.gated("SiluMul", "SiluMul writes gate/(1+e^-gate)·up to dst.", silu, true)
+		f.gated("SigmoidMul", "SigmoidMul writes 1/(1+e^-gate)·up to dst.", sigmoid, true)
+		f.gated("GeluMul", "GeluMul writes gelu(gate)·up to dst, gelu in its tanh form.", gelu, true)
+		f.gated("Gelu", "Gelu replaces x by gelu(x) in its tanh form.", gelu, false)
 		f.softcap()
 		for _, e := range elements[1:] {
 			f.widening(e)
@@ -308,7 +309,7 @@ func (e *armExp) apply(v []int, t [][]int) {
 func (a *armFunction) temps(n int) [][]int { return [][]int{a.vs(n), a.vs(n), a.vs(n)} }
 
 // gated is elem_exp.go's, two registers at a time.
-func (f *armFile) gated(name, doc string, gelu, up bool) {
+func (f *armFile) gated(name, doc string, kind gate, up bool) {
 	signature := "func(x *float32, n int)"
 	if up {
 		signature = "func(dst, gate, up *float32, n int)"
@@ -320,7 +321,7 @@ func (f *armFile) gated(name, doc string, gelu, up bool) {
 	}
 	e := a.exponential(true)
 	var c0, c1 int
-	if gelu {
+	if kind == gelu {
 		c0, c1 = a.constant(-0.0713548162726), a.constant(-1.5957691216057)
 	}
 	g, z, t := a.vs(2), a.vs(2), a.temps(2)
@@ -331,7 +332,7 @@ func (f *armFile) gated(name, doc string, gelu, up bool) {
 		} else {
 			a.load(g, a.arg(dst), 32*i)
 		}
-		if gelu {
+		if kind == gelu {
 			a.each("fmul v%d.4s, v%d.4s, v%d.4s", z, g, g)
 			a.each("fmul v%d.4s, v%d.4s, v%d.4s", z, z, []int{c0, c0})
 			a.each("fadd v%d.4s, v%d.4s, v%d.4s", z, z, []int{c1, c1})
@@ -341,7 +342,11 @@ func (f *armFile) gated(name, doc string, gelu, up bool) {
 		}
 		e.apply(z, t)
 		a.each("fadd v%d.4s, v%d.4s, v%d.4s", z, z, []int{e.one, e.one})
-		a.each("fdiv v%d.4s, v%d.4s, v%d.4s", z, g, z)
+		of := g
+		if kind == sigmoid {
+			of = []int{e.one, e.one}
+		}
+		a.each("fdiv v%d.4s, v%d.4s, v%d.4s", z, of, z)
 		if up {
 			a.loadNext(g, a.arg("up"))
 			a.each("fmul v%d.4s, v%d.4s, v%d.4s", z, z, g)

@@ -101,6 +101,13 @@ func SiluMul(dst, gate, up []float32) {
 	}
 }
 
+// SigmoidMul writes 1 / (1 + e^-gate) · up to dst.
+func SigmoidMul(dst, gate, up []float32) {
+	for i, g := range gate {
+		dst[i] = float32(1 / (1 + math.Exp(-float64(g))) * float64(up[i]))
+	}
+}
+
 // GeluMul writes gelu(gate) · up to dst, gelu in its tanh form.
 func GeluMul(dst, gate, up []float32) {
 	for i, g := range gate {

@@ -7,6 +7,9 @@ package avx2
 // SiluMul writes gate/(1+e^-gate)·up to dst.
 func SiluMul(dst *float32, gate *float32, up *float32, n int)
 
+// SigmoidMul writes 1/(1+e^-gate)·up to dst.
+func SigmoidMul(dst *float32, gate *float32, up *float32, n int)
+
 // GeluMul writes gelu(gate)·up to dst, gelu in its tanh form.
 func GeluMul(dst *float32, gate *float32, up *float32, n int)
 

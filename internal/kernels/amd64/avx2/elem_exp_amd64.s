@@ -185,6 +185,83 @@ DATA vfloatbf800000<>+24(SB)/4, $0xbf800000
 DATA vfloatbf800000<>+28(SB)/4, $0xbf800000
 GLOBL vfloatbf800000<>(SB), RODATA|NOPTR, $32
 
+// func SigmoidMul(dst *float32, gate *float32, up *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·SigmoidMul(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         gate+8(FP), CX
+	MOVQ         up+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS floatc2d00000<>+0(SB), Y0
+	VBROADCASTSS float42b20000<>+0(SB), Y1
+
+loop:
+	VMOVUPS      (CX), Y2
+	VMULPS       vfloatbf800000<>+0(SB), Y2, Y3
+	VMAXPS       Y3, Y0, Y3
+	VMINPS       Y3, Y1, Y3
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y3, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y3
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y3
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y5, Y3
+	VMULPS       Y6, Y3, Y3
+	VADDPS       vfloat3f800000<>+0(SB), Y3, Y3
+	VMOVUPS      vfloat3f800000<>+0(SB), Y2
+	VDIVPS       Y3, Y2, Y3
+	VMULPS       (DX), Y3, Y3
+	VMOVUPS      Y3, (AX)
+	VMOVUPS      32(CX), Y2
+	VMULPS       vfloatbf800000<>+0(SB), Y2, Y3
+	VMAXPS       Y3, Y0, Y3
+	VMINPS       Y3, Y1, Y3
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y3, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y3
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y3
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y5, Y3
+	VMULPS       Y6, Y3, Y3
+	VADDPS       vfloat3f800000<>+0(SB), Y3, Y3
+	VMOVUPS      vfloat3f800000<>+0(SB), Y2
+	VDIVPS       Y3, Y2, Y3
+	VMULPS       32(DX), Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         $0x40, AX
+	ADDQ         $0x40, CX
+	ADDQ         $0x40, DX
+	SUBQ         $0x10, BX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
 // func GeluMul(dst *float32, gate *float32, up *float32, n int)
 // Requires: AVX, AVX2, FMA3
 TEXT ·GeluMul(SB), NOSPLIT, $0-32

@@ -91,6 +91,58 @@ GLOBL float3f800000<>(SB), RODATA|NOPTR, $4
 DATA floatbf800000<>+0(SB)/4, $0xbf800000
 GLOBL floatbf800000<>(SB), RODATA|NOPTR, $4
 
+// func SigmoidMul(dst *float32, gate *float32, up *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·SigmoidMul(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         gate+8(FP), CX
+	MOVQ         up+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS floatc2d00000<>+0(SB), Z0
+	VBROADCASTSS float42b20000<>+0(SB), Z1
+	VBROADCASTSS float3fb8aa3b<>+0(SB), Z2
+	VBROADCASTSS float3f318000<>+0(SB), Z3
+	VBROADCASTSS floatb95e8083<>+0(SB), Z4
+	VBROADCASTSS float3ab5121d<>+0(SB), Z5
+	VBROADCASTSS float3c091cf0<>+0(SB), Z6
+	VBROADCASTSS float3d2aac79<>+0(SB), Z7
+	VBROADCASTSS float3e2aaa49<>+0(SB), Z8
+	VBROADCASTSS float3efffffe<>+0(SB), Z9
+	VBROADCASTSS float3f800000<>+0(SB), Z10
+	VBROADCASTSS float3f800000<>+0(SB), Z11
+	VBROADCASTSS float3f800000<>+0(SB), Z12
+
+loop:
+	VMOVUPS      (CX), Z13
+	VBROADCASTSS floatbf800000<>+0(SB), Z31
+	VMULPS       Z31, Z13, Z14
+	VMAXPS       Z14, Z0, Z14
+	VMINPS       Z14, Z1, Z14
+	VMULPS       Z2, Z14, Z15
+	VRNDSCALEPS  $0x08, Z15, Z15
+	VFNMADD231PS Z3, Z15, Z14
+	VFNMADD231PS Z4, Z15, Z14
+	VMOVAPS      Z5, Z16
+	VFMADD213PS  Z6, Z14, Z16
+	VFMADD213PS  Z7, Z14, Z16
+	VFMADD213PS  Z8, Z14, Z16
+	VFMADD213PS  Z9, Z14, Z16
+	VFMADD213PS  Z10, Z14, Z16
+	VFMADD213PS  Z11, Z14, Z16
+	VSCALEFPS    Z15, Z16, Z14
+	VADDPS       Z12, Z14, Z14
+	VMOVUPS      Z12, Z13
+	VDIVPS       Z14, Z13, Z14
+	VMULPS       (DX), Z14, Z14
+	VMOVUPS      Z14, (AX)
+	ADDQ         $0x40, AX
+	ADDQ         $0x40, CX
+	ADDQ         $0x40, DX
+	SUBQ         $0x10, BX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
 // func GeluMul(dst *float32, gate *float32, up *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·GeluMul(SB), NOSPLIT, $0-32

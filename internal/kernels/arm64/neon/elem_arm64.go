@@ -79,6 +79,11 @@ func RopeNorm(x, cos, sin *float32, n int)
 //go:noescape
 func SiluMul(dst, gate, up *float32, n int)
 
+// SigmoidMul writes 1/(1+e^-gate)·up to dst.
+//
+//go:noescape
+func SigmoidMul(dst, gate, up *float32, n int)
+
 // GeluMul writes gelu(gate)·up to dst, gelu in its tanh form.
 //
 //go:noescape

@@ -626,6 +626,181 @@ TEXT ·SiluMul(SB), NOSPLIT, $0-32
 	WORD $0x54ffef81 // b.ne loop
 	RET
 
+// func SigmoidMul(dst, gate, up *float32, n int)
+TEXT ·SigmoidMul(SB), NOSPLIT, $0-32
+	MOVD dst+0(FP), R0
+	MOVD gate+8(FP), R1
+	MOVD up+16(FP), R2
+	MOVD n+24(FP), R3
+	WORD $0x52800011 // movz w17, #0x0
+	WORD $0x72b85a11 // movk w17, #0xc2d0, lsl #16
+	WORD $0x4e040e20 // dup v0.4s, w17
+	WORD $0x52800011 // movz w17, #0x0
+	WORD $0x72a85651 // movk w17, #0x42b2, lsl #16
+	WORD $0x4e040e21 // dup v1.4s, w17
+	WORD $0x52954771 // movz w17, #0xaa3b
+	WORD $0x72a7f711 // movk w17, #0x3fb8, lsl #16
+	WORD $0x4e040e22 // dup v2.4s, w17
+	WORD $0x52900011 // movz w17, #0x8000
+	WORD $0x72a7e631 // movk w17, #0x3f31, lsl #16
+	WORD $0x4e040e23 // dup v3.4s, w17
+	WORD $0x52901071 // movz w17, #0x8083
+	WORD $0x72b72bd1 // movk w17, #0xb95e, lsl #16
+	WORD $0x4e040e24 // dup v4.4s, w17
+	WORD $0x528243b1 // movz w17, #0x121d
+	WORD $0x72a756b1 // movk w17, #0x3ab5, lsl #16
+	WORD $0x4e040e25 // dup v5.4s, w17
+	WORD $0x52839e11 // movz w17, #0x1cf0
+	WORD $0x72a78131 // movk w17, #0x3c09, lsl #16
+	WORD $0x4e040e26 // dup v6.4s, w17
+	WORD $0x52958f31 // movz w17, #0xac79
+	WORD $0x72a7a551 // movk w17, #0x3d2a, lsl #16
+	WORD $0x4e040e27 // dup v7.4s, w17
+	WORD $0x52954931 // movz w17, #0xaa49
+	WORD $0x72a7c551 // movk w17, #0x3e2a, lsl #16
+	WORD $0x4e040e28 // dup v8.4s, w17
+	WORD $0x529fffd1 // movz w17, #0xfffe
+	WORD $0x72a7dff1 // movk w17, #0x3eff, lsl #16
+	WORD $0x4e040e29 // dup v9.4s, w17
+	WORD $0x52800011 // movz w17, #0x0
+	WORD $0x72a7f011 // movk w17, #0x3f80, lsl #16
+	WORD $0x4e040e2a // dup v10.4s, w17
+	// loop:
+	WORD $0xacc1302b // ldp q11, q12, [x1], #32
+	WORD $0x6ea0f96d // fneg v13.4s, v11.4s
+	WORD $0x6ea0f98e // fneg v14.4s, v12.4s
+	WORD $0x4e20f5ad // fmax v13.4s, v13.4s, v0.4s
+	WORD $0x4e20f5ce // fmax v14.4s, v14.4s, v0.4s
+	WORD $0x4ea1f5ad // fmin v13.4s, v13.4s, v1.4s
+	WORD $0x4ea1f5ce // fmin v14.4s, v14.4s, v1.4s
+	WORD $0x6e22ddaf // fmul v15.4s, v13.4s, v2.4s
+	WORD $0x6e22ddd0 // fmul v16.4s, v14.4s, v2.4s
+	WORD $0x4e2189ef // frintn v15.4s, v15.4s
+	WORD $0x4e218a10 // frintn v16.4s, v16.4s
+	WORD $0x4ea3cded // fmls v13.4s, v15.4s, v3.4s
+	WORD $0x4ea3ce0e // fmls v14.4s, v16.4s, v3.4s
+	WORD $0x4ea4cded // fmls v13.4s, v15.4s, v4.4s
+	WORD $0x4ea4ce0e // fmls v14.4s, v16.4s, v4.4s
+	WORD $0x4ea61cd3 // mov v19.16b, v6.16b
+	WORD $0x4ea61cd4 // mov v20.16b, v6.16b
+	WORD $0x4e2dccb3 // fmla v19.4s, v5.4s, v13.4s
+	WORD $0x4e2eccb4 // fmla v20.4s, v5.4s, v14.4s
+	WORD $0x4ea71cf1 // mov v17.16b, v7.16b
+	WORD $0x4ea71cf2 // mov v18.16b, v7.16b
+	WORD $0x4e2dce71 // fmla v17.4s, v19.4s, v13.4s
+	WORD $0x4e2ece92 // fmla v18.4s, v20.4s, v14.4s
+	WORD $0x4ea81d13 // mov v19.16b, v8.16b
+	WORD $0x4ea81d14 // mov v20.16b, v8.16b
+	WORD $0x4e2dce33 // fmla v19.4s, v17.4s, v13.4s
+	WORD $0x4e2ece54 // fmla v20.4s, v18.4s, v14.4s
+	WORD $0x4ea91d31 // mov v17.16b, v9.16b
+	WORD $0x4ea91d32 // mov v18.16b, v9.16b
+	WORD $0x4e2dce71 // fmla v17.4s, v19.4s, v13.4s
+	WORD $0x4e2ece92 // fmla v18.4s, v20.4s, v14.4s
+	WORD $0x4eaa1d53 // mov v19.16b, v10.16b
+	WORD $0x4eaa1d54 // mov v20.16b, v10.16b
+	WORD $0x4e2dce33 // fmla v19.4s, v17.4s, v13.4s
+	WORD $0x4e2ece54 // fmla v20.4s, v18.4s, v14.4s
+	WORD $0x4eaa1d51 // mov v17.16b, v10.16b
+	WORD $0x4eaa1d52 // mov v18.16b, v10.16b
+	WORD $0x4e2dce71 // fmla v17.4s, v19.4s, v13.4s
+	WORD $0x4e2ece92 // fmla v18.4s, v20.4s, v14.4s
+	WORD $0x4ea1b9ef // fcvtzs v15.4s, v15.4s
+	WORD $0x4ea1ba10 // fcvtzs v16.4s, v16.4s
+	WORD $0x4f3f05f3 // sshr v19.4s, v15.4s, #1
+	WORD $0x4f3f0614 // sshr v20.4s, v16.4s, #1
+	WORD $0x6eb385ef // sub v15.4s, v15.4s, v19.4s
+	WORD $0x6eb48610 // sub v16.4s, v16.4s, v20.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4f375610 // shl v16.4s, v16.4s, #23
+	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
+	WORD $0x4eaa8610 // add v16.4s, v16.4s, v10.4s
+	WORD $0x4f375673 // shl v19.4s, v19.4s, #23
+	WORD $0x4f375694 // shl v20.4s, v20.4s, #23
+	WORD $0x4eaa8673 // add v19.4s, v19.4s, v10.4s
+	WORD $0x4eaa8694 // add v20.4s, v20.4s, v10.4s
+	WORD $0x6e2fde2d // fmul v13.4s, v17.4s, v15.4s
+	WORD $0x6e30de4e // fmul v14.4s, v18.4s, v16.4s
+	WORD $0x6e33ddad // fmul v13.4s, v13.4s, v19.4s
+	WORD $0x6e34ddce // fmul v14.4s, v14.4s, v20.4s
+	WORD $0x4e2ad5ad // fadd v13.4s, v13.4s, v10.4s
+	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
+	WORD $0x6e2dfd4d // fdiv v13.4s, v10.4s, v13.4s
+	WORD $0x6e2efd4e // fdiv v14.4s, v10.4s, v14.4s
+	WORD $0xacc1304b // ldp q11, q12, [x2], #32
+	WORD $0x6e2bddad // fmul v13.4s, v13.4s, v11.4s
+	WORD $0x6e2cddce // fmul v14.4s, v14.4s, v12.4s
+	WORD $0xad00380d // stp q13, q14, [x0, #0]
+	WORD $0xacc1302b // ldp q11, q12, [x1], #32
+	WORD $0x6ea0f96d // fneg v13.4s, v11.4s
+	WORD $0x6ea0f98e // fneg v14.4s, v12.4s
+	WORD $0x4e20f5ad // fmax v13.4s, v13.4s, v0.4s
+	WORD $0x4e20f5ce // fmax v14.4s, v14.4s, v0.4s
+	WORD $0x4ea1f5ad // fmin v13.4s, v13.4s, v1.4s
+	WORD $0x4ea1f5ce // fmin v14.4s, v14.4s, v1.4s
+	WORD $0x6e22ddaf // fmul v15.4s, v13.4s, v2.4s
+	WORD $0x6e22ddd0 // fmul v16.4s, v14.4s, v2.4s
+	WORD $0x4e2189ef // frintn v15.4s, v15.4s
+	WORD $0x4e218a10 // frintn v16.4s, v16.4s
+	WORD $0x4ea3cded // fmls v13.4s, v15.4s, v3.4s
+	WORD $0x4ea3ce0e // fmls v14.4s, v16.4s, v3.4s
+	WORD $0x4ea4cded // fmls v13.4s, v15.4s, v4.4s
+	WORD $0x4ea4ce0e // fmls v14.4s, v16.4s, v4.4s
+	WORD $0x4ea61cd3 // mov v19.16b, v6.16b
+	WORD $0x4ea61cd4 // mov v20.16b, v6.16b
+	WORD $0x4e2dccb3 // fmla v19.4s, v5.4s, v13.4s
+	WORD $0x4e2eccb4 // fmla v20.4s, v5.4s, v14.4s
+	WORD $0x4ea71cf1 // mov v17.16b, v7.16b
+	WORD $0x4ea71cf2 // mov v18.16b, v7.16b
+	WORD $0x4e2dce71 // fmla v17.4s, v19.4s, v13.4s
+	WORD $0x4e2ece92 // fmla v18.4s, v20.4s, v14.4s
+	WORD $0x4ea81d13 // mov v19.16b, v8.16b
+	WORD $0x4ea81d14 // mov v20.16b, v8.16b
+	WORD $0x4e2dce33 // fmla v19.4s, v17.4s, v13.4s
+	WORD $0x4e2ece54 // fmla v20.4s, v18.4s, v14.4s
+	WORD $0x4ea91d31 // mov v17.16b, v9.16b
+	WORD $0x4ea91d32 // mov v18.16b, v9.16b
+	WORD $0x4e2dce71 // fmla v17.4s, v19.4s, v13.4s
+	WORD $0x4e2ece92 // fmla v18.4s, v20.4s, v14.4s
+	WORD $0x4eaa1d53 // mov v19.16b, v10.16b
+	WORD $0x4eaa1d54 // mov v20.16b, v10.16b
+	WORD $0x4e2dce33 // fmla v19.4s, v17.4s, v13.4s
+	WORD $0x4e2ece54 // fmla v20.4s, v18.4s, v14.4s
+	WORD $0x4eaa1d51 // mov v17.16b, v10.16b
+	WORD $0x4eaa1d52 // mov v18.16b, v10.16b
+	WORD $0x4e2dce71 // fmla v17.4s, v19.4s, v13.4s
+	WORD $0x4e2ece92 // fmla v18.4s, v20.4s, v14.4s
+	WORD $0x4ea1b9ef // fcvtzs v15.4s, v15.4s
+	WORD $0x4ea1ba10 // fcvtzs v16.4s, v16.4s
+	WORD $0x4f3f05f3 // sshr v19.4s, v15.4s, #1
+	WORD $0x4f3f0614 // sshr v20.4s, v16.4s, #1
+	WORD $0x6eb385ef // sub v15.4s, v15.4s, v19.4s
+	WORD $0x6eb48610 // sub v16.4s, v16.4s, v20.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4f375610 // shl v16.4s, v16.4s, #23
+	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
+	WORD $0x4eaa8610 // add v16.4s, v16.4s, v10.4s
+	WORD $0x4f375673 // shl v19.4s, v19.4s, #23
+	WORD $0x4f375694 // shl v20.4s, v20.4s, #23
+	WORD $0x4eaa8673 // add v19.4s, v19.4s, v10.4s
+	WORD $0x4eaa8694 // add v20.4s, v20.4s, v10.4s
+	WORD $0x6e2fde2d // fmul v13.4s, v17.4s, v15.4s
+	WORD $0x6e30de4e // fmul v14.4s, v18.4s, v16.4s
+	WORD $0x6e33ddad // fmul v13.4s, v13.4s, v19.4s
+	WORD $0x6e34ddce // fmul v14.4s, v14.4s, v20.4s
+	WORD $0x4e2ad5ad // fadd v13.4s, v13.4s, v10.4s
+	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
+	WORD $0x6e2dfd4d // fdiv v13.4s, v10.4s, v13.4s
+	WORD $0x6e2efd4e // fdiv v14.4s, v10.4s, v14.4s
+	WORD $0xacc1304b // ldp q11, q12, [x2], #32
+	WORD $0x6e2bddad // fmul v13.4s, v13.4s, v11.4s
+	WORD $0x6e2cddce // fmul v14.4s, v14.4s, v12.4s
+	WORD $0xad01380d // stp q13, q14, [x0, #32]
+	WORD $0x91010000 // add x0, x0, #64
+	WORD $0xf1004063 // subs x3, x3, #16
+	WORD $0x54ffef81 // b.ne loop
+	RET
+
 // func GeluMul(dst, gate, up *float32, n int)
 TEXT ·GeluMul(SB), NOSPLIT, $0-32
 	MOVD dst+0(FP), R0

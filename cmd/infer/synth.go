@@ -45,7 +45,7 @@ func newSynth(a *app) *cobra.Command {
 	p.IntVar(&c.spec.KVHeads, "kv-heads", 0, "heads of keys and values (default: a quarter of heads)")
 	p.IntVar(&c.spec.HeadDim, "head-dim", 0, "width of a head (default: hidden/heads)")
 	p.IntVar(&c.spec.FFN, "ffn", 0, "inner width of the feed-forward network (default: 3.5 × hidden)")
-	p.IntVar(&c.spec.Experts, "experts", 0, "gpt-oss, gemma4: experts of a layer")
+	p.IntVar(&c.spec.Experts, "experts", 0, "gpt-oss, gemma4, granitehybrid, nemotron_h, deepseek2: experts of a layer")
 	p.IntVar(&c.spec.ExpertsUsed, "experts-used", 0, "experts of a token (default: 4)")
 	p.IntVar(&c.spec.ExpertFFN, "expert-ffn", 0, "inner width of an expert (default: --ffn)")
 	p.IntVar(&c.spec.PerLayer, "per-layer", 0, "gemma4: numbers of a layer's input of each token")

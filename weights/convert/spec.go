@@ -23,12 +23,13 @@ type Spec struct {
 	Tied    bool
 	Seed    uint64
 
-	Experts, ExpertsUsed, ExpertFFN int // of gpt-oss and gemma4: experts of a layer, those of a token, inner width of one; 0 experts = none
+	Experts, ExpertsUsed, ExpertFFN int // experts of a layer, those of a token, inner width of one; 0 experts = none
 	PerLayer, SharedKV              int // of gemma4: numbers of a layer's input of each token, and how many last layers read an earlier layer's keys
 }
 
 // SpecArchs are the architectures that Synthesize can write.
-var SpecArchs = []string{"llama", "qwen2", "qwen3", "gemma3", "gemma4", "gpt-oss", "qwen35", "lfm2"}
+var SpecArchs = []string{"llama", "qwen2", "qwen3", "gemma3", "gemma4", "gpt-oss", "qwen35", "lfm2",
+	"mistral3", "olmo2", "granitehybrid", "nemotron_h", "deepseek2"}
 
 // minVocab is what the tokenizer of a random model needs: 256 bytes and two special tokens.
 const minVocab = 258

@@ -25,6 +25,10 @@ func small(arch string) Spec {
 		s.Experts, s.ExpertFFN = 4, 64
 	case "qwen35", "lfm2":
 		s.Layers = 4
+	case "granitehybrid", "nemotron_h":
+		s.Layers, s.Experts, s.ExpertFFN = 7, 4, 64
+	case "deepseek2":
+		s.Experts, s.ExpertFFN = 4, 64
 	}
 	s.SetDefaults()
 	return s
@@ -44,7 +48,10 @@ func TestSynthesize(t *testing.T) {
 			}
 			var mean, square float64
 			name := "blk.1.attn_q.weight"
-			for i := 2; !m.Has(name); i++ { // layers that do not attend
+			if arch == "deepseek2" {
+				name = "blk.1.attn_q_a.weight"
+			}
+			for i := 2; !m.Has(name) && i < 10; i++ { // layers that do not attend
 				name = fmt.Sprintf("blk.%d.attn_q.weight", i)
 			}
 			q := values(t, m, name)

@@ -18,9 +18,15 @@ type family struct {
 
 var families = map[string]family{
 	"gemma4":  {gemma4Outer, gemma4Layer, gemma4Meta, func(*Spec) bool { return true }, true, "output_norm"},
-	"gpt-oss": {func(*layout) {}, gptOSSLayer, gptOSSMeta, func(s *Spec) bool { return s.Experts > 0 && s.PerLayer == 0 && s.SharedKV == 0 }, false, "output_norm"},
+	"gpt-oss": {func(*layout) {}, gptOSSLayer, gptOSSMeta, func(s *Spec) bool { return s.Experts > 0 && mixed(s) }, false, "output_norm"},
 	"qwen35":  {func(*layout) {}, qwen35Layer, qwen35Meta, plain, false, "output_norm"},
 	"lfm2":    {func(*layout) {}, lfm2Layer, lfm2Meta, plain, true, "token_embd_norm"},
+
+	"granitehybrid": {func(*layout) {}, graniteLayer, graniteMeta, mixed, false, "output_norm"},
+	"nemotron_h":    {func(*layout) {}, nemotronLayer, nemotronMeta, mixed, false, "output_norm"},
+	"deepseek2":     {func(*layout) {}, latentLayer, latentMeta, mixed, false, "output_norm"},
+	"mistral3":      {func(*layout) {}, func(l *layout, _ int, b string) { l.decoder(b) }, ministralMeta, plain, false, "output_norm"},
+	"olmo2":         {func(*layout) {}, olmoLayer, olmoMeta, plain, false, "output_norm"},
 }
 
 // family is that of the spec's architecture: its own, or what architectures of equal layers have in common.
@@ -31,7 +37,10 @@ func (s *Spec) family() family {
 	return family{func(*layout) {}, func(l *layout, _ int, b string) { l.decoder(b) }, func(*Spec, func(string, any)) {}, plain, s.Arch == "gemma3", "output_norm"}
 }
 
-func plain(s *Spec) bool { return s.Experts == 0 && s.PerLayer == 0 && s.SharedKV == 0 }
+func plain(s *Spec) bool { return s.Experts == 0 && mixed(s) }
+
+// mixed allows experts.
+func mixed(s *Spec) bool { return s.PerLayer == 0 && s.SharedKV == 0 }
 
 // Gemma 4: one layer of nearLayers has no window, and heads twice as wide; the last SharedKV layers have no keys of their own and a network twice as wide.
 const nearLayers = 5
@@ -224,12 +233,27 @@ func lfm2Layer(l *layout, i int, b string) {
 }
 
 func lfm2Meta(s *Spec, set func(string, any)) {
-	kv := make([]int32, s.Layers)
-	for i := range kv {
-		if attends(i) {
-			kv[i] = int32(s.KVHeads)
-		}
-	}
-	set("attention.head_count_kv", kv)
+	set("attention.head_count_kv", s.attending(attends))
 	set("shortconv.l_cache", uint32(3))
 }
+
+// ministralMeta: YaRN, and queries that grow beyond the context of the first training.
+func ministralMeta(_ *Spec, set func(string, any)) {
+	set("rope.scaling.type", "yarn")
+	set("rope.scaling.factor", float32(16))
+	set("rope.scaling.original_context_length", uint32(16384))
+	set("attention.temperature_scale", float32(0.1))
+	set("attention.temperature_length", uint32(16384))
+}
+
+// OLMo 3: norms behind the blocks, of q and k over all heads; the last of each four layers has no window.
+func olmoLayer(l *layout, _ int, b string) {
+	l.attention(b, l.KVHeads, l.HeadDim)
+	l.norm(b+"attn_q_norm", l.Heads*l.HeadDim)
+	l.norm(b+"attn_k_norm", l.KVHeads*l.HeadDim)
+	l.vector(b+"post_attention_norm.weight", l.Hidden, l.out, 0.1*l.out)
+	l.vector(b+"post_ffw_norm.weight", l.Hidden, l.out, 0.1*l.out)
+	l.network(b, l.FFN)
+}
+
+func olmoMeta(_ *Spec, set func(string, any)) { set("attention.sliding_window", uint32(4096)) }

@@ -126,6 +126,9 @@ func (e *amxEmulator) value(arg string) uint64 {
 		}
 		return v
 	}
+	if strings.HasSuffix(arg, ")") {
+		return binary.LittleEndian.Uint64(e.at(e.address(arg), 8))
+	}
 	return *e.register(arg)
 }
 
@@ -204,7 +207,7 @@ func (e *amxEmulator) run(t *amxText) (err error) {
 			for i, x := range e.lanes(s.args[0]) {
 				binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
 			}
-		case "VZEROUPPER":
+		case "VZEROUPPER", "PREFETCHT0", "PREFETCHT1":
 		default:
 			panic("no emulation of " + s.op)
 		}
@@ -220,8 +223,8 @@ func (e *amxEmulator) run(t *amxText) (err error) {
 
 // arithmetic executes an instruction on general registers and sets the flags.
 func (e *amxEmulator) arithmetic(s amxStep) {
-	to := e.register(s.args[len(s.args)-1])
-	result := *to
+	to := s.args[len(s.args)-1]
+	result := e.value(to)
 	switch s.op {
 	case "ADDQ":
 		result += e.value(s.args[0])
@@ -235,13 +238,20 @@ func (e *amxEmulator) arithmetic(s amxStep) {
 		result &= e.value(s.args[0])
 	}
 	e.zero, e.less = result == 0, int64(result) < 0
-	if s.op != "TESTQ" {
-		*to = result
+	switch {
+	case s.op == "TESTQ":
+	case strings.HasSuffix(to, ")"):
+		binary.LittleEndian.PutUint64(e.at(e.address(to), 8), result)
+	default:
+		*e.register(to) = result
 	}
 }
 
-// execute decodes one AMX instruction, VEX-coded in map 0F38, as Intel's manual gives it, and returns its length.
+// execute decodes one AMX instruction, VEX-coded in map 0F38, as Intel's manual gives it, or a prefetch, and returns its length.
 func (e *amxEmulator) execute(code []byte) int {
+	if len(code) >= 5 && [4]byte(code) == [4]byte{0x41, 0x0f, 0x0d, 0x48} { // PREFETCHW 8 bits(R8)
+		return 5
+	}
 	if len(code) < 5 || code[0] != 0xc4 || code[1]&31 != 2 || code[2]&0x84 != 0 {
 		panic(fmt.Sprintf("% x is no VEX instruction of map 0F38, W0, L0", code))
 	}
@@ -261,7 +271,7 @@ func (e *amxEmulator) execute(code []byte) int {
 		e.count["LDTILECFG"]++
 		e.configure(e.at(e.general[rm], 64))
 		return 5
-	case op == 0x4b && (prefix == 2 || prefix == 3) && mod != 3 && modrm&7 == 4 && vvvv == 0:
+	case op == 0x4b && prefix != 0 && mod != 3 && modrm&7 == 4 && vvvv == 0:
 		return e.move(code, mod, reg, prefix == 2, high)
 	case op == 0x5c && mod == 3 && prefix == 2:
 		e.count["TDPBF16PS"]++
@@ -298,7 +308,7 @@ func (e *amxEmulator) configure(b []byte) {
 	}
 }
 
-// move is TILELOADD and TILESTORED: rows at base + disp, index·scale apart.
+// move is TILELOADD, TILELOADDT1 and TILESTORED: rows at base + disp, index·scale apart.
 func (e *amxEmulator) move(code []byte, mod byte, reg int, store bool, high func(int) int) int {
 	sib, n, disp := code[5], 6, 0
 	switch mod {

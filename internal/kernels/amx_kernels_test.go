@@ -12,15 +12,26 @@ import (
 )
 
 // emulatedTiles is amd64/amx.Tiles in the emulator.
-func emulatedTiles(t testing.TB, text *amxText) func(config *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int) {
-	return func(config *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int) {
+func emulatedTiles(t testing.TB, text *amxText) tileProduct {
+	return func(config *byte, a *tileArgs) {
 		e := &amxEmulator{}
-		rows := groups * groupRows
-		e.arguments = map[string]uint64{
-			"config": e.pointer(unsafe.Slice(config, 64)), "strideBytes": uint64(strideBytes), "steps": uint64(steps), "groups": uint64(groups),
-			"dst":   e.pointer(unsafe.Slice((*byte)(unsafe.Pointer(dst)), (rows-1)*int(strideBytes)+4*groupRows)),
-			"panel": e.pointer(unsafe.Slice(panel, steps*stepBytes)), "act": e.pointer(unsafe.Slice(act, groups*steps*stepBytes)),
+		rows, steps, groups := a.groups*groupRows, a.steps, a.groups
+		fields := make([]byte, unsafe.Sizeof(*a))
+		put := func(offset, value uintptr) { binary.LittleEndian.PutUint64(fields[offset:], uint64(value)) }
+		point := func(offset uintptr, p unsafe.Pointer, n int) {
+			put(offset, uintptr(e.pointer(unsafe.Slice((*byte)(p), n))))
 		}
+		point(unsafe.Offsetof(a.dst), unsafe.Pointer(a.dst), (rows-1)*int(a.strideBytes)+4*groupRows)
+		point(unsafe.Offsetof(a.panel), unsafe.Pointer(a.panel), steps*stepBytes)
+		point(unsafe.Offsetof(a.act), unsafe.Pointer(a.act), (groups-1)*int(a.groupBytes)+steps*stepBytes)
+		if a.from != nil {
+			point(unsafe.Offsetof(a.from), unsafe.Pointer(a.from), rows*groupRows*4)
+		}
+		put(unsafe.Offsetof(a.strideBytes), a.strideBytes)
+		put(unsafe.Offsetof(a.groupBytes), a.groupBytes)
+		put(unsafe.Offsetof(a.steps), uintptr(steps))
+		put(unsafe.Offsetof(a.groups), uintptr(groups))
+		e.arguments = map[string]uint64{"config": e.pointer(unsafe.Slice(config, 64)), "args": e.pointer(fields)}
 		if err := e.run(text); err != nil {
 			t.Error(err)
 		}

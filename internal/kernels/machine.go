@@ -17,7 +17,25 @@ type machine struct {
 type matrixUnit struct {
 	round    func(act *byte, x *float32, records int)
 	unpack   [64]func(panel, tile *byte, records int) // by quant.Type
-	multiply func(config *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int)
+	multiply tileProduct
+}
+
+// tileProduct multiplies a panel of 32 weight rows with groups of 32 activation rows.
+type tileProduct func(config *byte, args *tileArgs)
+
+// tileArgs are what assembly reads at fixed places (_asm/matmul_tiles.go). Sums start as from, [32*groups][32], or as zeros where it
+// is nil, and go to dst, whose rows are strideBytes apart and which may be from. Groups of rows lie groupBytes apart. A product
+// asks for 128 bytes a step at nextAct, and for the lines at nextTile and tileBytes behind it, which moves by tileStep.
+type tileArgs struct {
+	dst               *float32
+	strideBytes       uintptr
+	from              *float32
+	panel, act        *byte
+	groupBytes        uintptr
+	steps, groups     int // groups is 0 afterwards
+	nextAct, nextTile *byte
+	tileStep          uintptr
+	tileBytes         uintptr
 }
 
 // groupQuantizer fills a group of 16 rows, strideBytes apart in x, as quantize does.

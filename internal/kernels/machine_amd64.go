@@ -3,6 +3,8 @@
 package kernels
 
 import (
+	"unsafe"
+
 	"github.com/klauspost/cpuid/v2"
 
 	"terrace/internal/kernels/amd64/amx"
@@ -33,7 +35,7 @@ func init() {
 // types of 16 bits, slower than VPDPBUSD (64) for the quantised ones.
 var pairsUnit = matrixUnit{
 	round:    amx.Round,
-	multiply: avx512.Pairs,
+	multiply: func(_ *byte, args *tileArgs) { avx512.Pairs((*byte)(unsafe.Pointer(args))) },
 	unpack:   [64]func(panel, tile *byte, records int){quant.F16: amx.UnpackF16, quant.BF16: amx.UnpackBF16},
 }
 
@@ -130,7 +132,7 @@ var amxMachine = machine{
 	pack:     avx512Machine.pack,
 	matrix: &matrixUnit{
 		round:    amx.Round,
-		multiply: amx.Tiles,
+		multiply: func(config *byte, args *tileArgs) { amx.Tiles(config, (*byte)(unsafe.Pointer(args))) },
 		unpack: [64]func(panel, tile *byte, records int){
 			quant.Q4_0:      amx.UnpackQ4_0,
 			quant.Q4_1:      amx.UnpackQ4_1,

@@ -58,9 +58,12 @@ type matmulScratch struct {
 	out   [panelRows * tileRows]float32
 	gate  [mostMany * recordCols]float32
 	up    [mostMany * recordCols]float32
-	bf16  []byte    // steps of two B tiles
+	bf16  []byte    // a slice of two B tiles a step
+	sums  []float32 // of the matrix unit, between slices
+	huge  *Huge
+	args  tileArgs
 	rows  []float32 // normalised
-	_     [80]byte  // apart from the next worker's, and a multiple of a line
+	_     [16]byte  // apart from the next worker's, and a multiple of a line
 }
 
 func (j *matmulJob) init(p *Pool) {
@@ -209,10 +212,7 @@ func (j *matmulJob) prepareTask(worker, i int) {
 		j.quantizeTask(worker, j.acts.groups[g], all*piece/j.pieces, all*(piece+1)/j.pieces)
 		return
 	}
-	first := (i - len(j.acts.groups)*j.pieces) * groupRows
-	for r := first; r < min(first+groupRows, j.n); r++ {
-		j.rounded.fill(simd.matrix, r, j.x)
-	}
+	j.rounded.fill(simd.matrix, i-len(j.acts.groups)*j.pieces, j.x, j.n)
 }
 
 // Rows of activations that are multiplied with a tile before the next tile is taken: integer activations of about
@@ -220,9 +220,8 @@ func (j *matmulJob) prepareTask(worker, i int) {
 // times. Where a panel is spread for them there are leastMany rows or more, which may stream from the third level: a record
 // of 32 columns and 4 rows is 208 bytes for 4096 operations.
 const (
-	actChunkBytes    = 384 << 10
-	matrixChunkBytes = 1 << 20 // CPUs with AMX have 2 MiB
-	panelRows        = 128
+	actChunkBytes = 384 << 10
+	panelRows     = 128
 )
 
 // split cuts the job into tasks. With few rows, where a task is microseconds and each claim carries a cache line from
@@ -283,7 +282,7 @@ func (j *matmulJob) nextChunk(product, from int) int {
 		}
 		return to
 	case classMatrix:
-		return min(from+max(1, matrixChunkBytes/(j.rounded.steps*stepBytes)), groupsOf(j.n))
+		return min(from+blockRows, groupsOf(j.n))
 	}
 	return min(from+panelRows, j.n)
 }

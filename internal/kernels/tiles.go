@@ -1,5 +1,7 @@
 package kernels
 
+import "unsafe"
+
 // The bf16 arithmetic of the matrix unit (AMX, or VDPBF16PS for weights of 16 bits): weights are unpacked to bf16 panels of 32 rows and activations rounded to
 // bf16, both to nearest even, and products are summed in float32, which beats int8 activations in accuracy
 // (2^-9 of each value against 2^-8 of the largest of 32). A tile is 16 rows of 64 bytes.
@@ -18,60 +20,132 @@ var tileConfig = func() (c [64]byte) {
 	return c
 }()
 
-// rounded are activations in bf16: groups of 32 rows, each a row of steps, each two A tiles of 16 rows by 32 columns.
-// Rows past the end of the last group hold whatever they held: they only make results that nobody reads.
+// A task goes through the columns in slices. A slice of a panel, 32 KiB, is unpacked once into the first-level cache, and there
+// multiplied with a slice of up to 512 rows of activations, 512 KiB, which stay in the second-level cache while up to 16 panels
+// pass; their sums, 64 KiB a panel, are read and written once a slice. A step then takes 2 KiB from the second-level cache in
+// the 64 cycles of its 32,768 multiply-adds. Beside them 128 bytes of the next slice of activations are asked for, what the next
+// panel is unpacked from, and the lines of results.
+const (
+	sliceSteps = 16
+	blockRows  = 16 // groups of rows of a task
+	mostPanels = 16
+)
+
+// rounded are activations in bf16, slice by slice: of each, groups of 32 rows, each a row of steps, each two A tiles of 16 rows
+// by 32 columns. Rows past the end of the last group hold whatever they held: they only make results that nobody reads.
 type rounded struct {
-	buf   []byte
-	steps int
+	buf           []byte
+	huge          *Huge
+	steps, groups int
 }
 
 func (a *rounded) plan(n, cols int) {
-	a.steps = cols / recordCols
-	if need := groupsOf(n) * a.steps * stepBytes; len(a.buf) < need {
-		a.buf = make([]byte, need)
+	a.steps, a.groups = cols/recordCols, groupsOf(n)
+	if need := a.groups * a.steps * stepBytes; len(a.buf) < need {
+		a.huge.Free()
+		a.huge = NewHuge()
+		a.buf = a.huge.Take(need)
 	}
 }
 
 func groupsOf(n int) int { return (n + groupRows - 1) / groupRows }
 
-func (a *rounded) group(g int) *byte { return &a.buf[g*a.steps*stepBytes] }
+// slice is how many steps the slice that starts at a step has.
+func (a *rounded) slice(step int) int { return min(sliceSteps, a.steps-step) }
 
-// fill rounds row r of x [n, cols].
-func (a *rounded) fill(u *matrixUnit, r int, x []float32) {
-	at := r/groupRows*a.steps*stepBytes + r%groupRows*64
-	u.round(&a.buf[at], &x[r*a.steps*recordCols], a.steps)
+// at is group g of the slice that starts at a step.
+func (a *rounded) at(step, g int) *byte {
+	return &a.buf[(step*a.groups+g*a.slice(step))*stepBytes]
 }
 
-// matrixTask multiplies pairs of tiles, unpacked to a bf16 panel, with groups [from, to) of the rounded activations.
-func (j *matmulJob) matrixTask(t *matmulTask, s *matmulScratch) {
-	q, steps, unit := j.products[t.product], j.rounded.steps, simd.matrix
-	if len(s.bf16) < steps*stepBytes {
-		s.bf16 = make([]byte, steps*stepBytes)
+// fillSteps steps of a group's rows are rounded in turn: 32 rows write 8 KiB in one place, not lines a step apart that share few
+// places of a cache.
+const fillSteps = 4
+
+// fill rounds the rows of group g of x [n, cols].
+func (a *rounded) fill(u *matrixUnit, g int, x []float32, n int) {
+	cols := a.steps * recordCols
+	for step := 0; step < a.steps; step += fillSteps {
+		slice := step / sliceSteps * sliceSteps
+		act := unsafe.Add(unsafe.Pointer(a.at(slice, g)), (step-slice)*stepBytes)
+		for r := range min(groupRows, n-g*groupRows) {
+			u.round((*byte)(unsafe.Add(act, r*64)), &x[(g*groupRows+r)*cols+step*recordCols], min(fillSteps, a.steps-step))
+		}
 	}
-	unpack := unit.unpack[q.W.typ]
-	for tile := t.first; tile < t.last; tile += 2 {
-		row0 := tile * tileRows
-		rows := min(groupRows, q.W.rows-row0)
-		unpack(&s.bf16[0], q.W.tileAt(tile), steps)
-		if rows > tileRows {
-			unpack(&s.bf16[stepBytes/2], q.W.tileAt(tile+1), steps)
-		}
-		whole := t.to
-		if t.to*groupRows > j.n {
-			whole--
-		}
-		if rows < groupRows {
-			whole = t.from
-		}
-		if whole > t.from {
-			unit.multiply(&tileConfig[0], &q.Dst[t.from*groupRows*q.W.rows+row0], uintptr(q.W.rows)*4,
-				&s.bf16[0], j.rounded.group(t.from), steps, whole-t.from)
-		}
-		for g := whole; g < t.to; g++ {
-			unit.multiply(&tileConfig[0], &s.out[0], groupRows*4, &s.bf16[0], j.rounded.group(g), steps, 1)
-			for r := range min(groupRows, j.n-g*groupRows) {
-				copy(q.Dst[(g*groupRows+r)*q.W.rows+row0:][:rows], s.out[r*groupRows:])
+}
+
+// matrixTask multiplies pairs of tiles with groups [from, to) of the rounded activations.
+func (j *matmulJob) matrixTask(t *matmulTask, s *matmulScratch) {
+	for first := t.first; first < t.last; first += 2 * mostPanels {
+		block := *t
+		block.first, block.last = first, min(first+2*mostPanels, t.last)
+		s.makeSums((block.last - first + 1) / 2 * (t.to - t.from))
+		for step := 0; step < j.rounded.steps; step += sliceSteps {
+			for tile := first; tile < block.last; tile += 2 {
+				j.matrixSlice(&block, s, tile, step)
 			}
+		}
+	}
+}
+
+// makeSums makes room for sums of so many groups, and for a slice of a panel.
+func (s *matmulScratch) makeSums(groups int) {
+	need := groups * groupRows * groupRows
+	if len(s.sums) >= need {
+		return
+	}
+	s.huge.Free()
+	s.huge = NewHuge()
+	s.sums = unsafe.Slice((*float32)(unsafe.Pointer(&s.huge.Take(4 * need)[0])), need)
+	s.bf16 = s.huge.Take(sliceSteps * stepBytes)
+}
+
+// matrixSlice adds the products of one slice of a pair of tiles to the pair's sums, [groups][32][32], or, of the last slice,
+// writes them to where they belong.
+func (j *matmulJob) matrixSlice(t *matmulTask, s *matmulScratch, tile, step int) {
+	q, unpack, steps := j.products[t.product], simd.matrix.unpack[j.products[t.product].W.typ], j.rounded.slice(step)
+	row0 := tile * tileRows
+	rows := min(groupRows, q.W.rows-row0)
+	at := tileBytes(q.W.typ, step*recordCols)
+	for half := range tilesOf(rows) {
+		unpack(&s.bf16[half*stepBytes/2], (*byte)(unsafe.Add(unsafe.Pointer(q.W.tileAt(tile+half)), at)), steps)
+	}
+	groups, panel := t.to-t.from, (tile-t.first)/2
+	sums := s.sums[panel*groups*groupRows*groupRows:]
+	a := &s.args
+	*a = tileArgs{panel: &s.bf16[0], groupBytes: uintptr(steps) * stepBytes, steps: steps,
+		nextAct: j.rounded.at((step+steps)%j.rounded.steps, t.from), nextTile: q.W.tileAt(tile), tileBytes: uintptr(q.W.tile)}
+	a.nextAct = (*byte)(unsafe.Add(unsafe.Pointer(a.nextAct), panel*groups*steps*128))
+	if tile+2 < t.last {
+		a.nextTile = (*byte)(unsafe.Add(unsafe.Pointer(q.W.tileAt(tile+2)), at))
+		a.tileStep = uintptr(tileBytes(q.W.typ, steps*recordCols) / (groups * steps))
+	}
+	multiply := func(dst *float32, stride, first, last int) {
+		if first == last {
+			return
+		}
+		if a.from = nil; step > 0 {
+			a.from = &sums[(first-t.from)*groupRows*groupRows]
+		}
+		a.dst, a.strideBytes, a.act, a.groups = dst, uintptr(stride)*4, j.rounded.at(step, first), last-first
+		simd.matrix.multiply(&tileConfig[0], a)
+	}
+	if step+steps < j.rounded.steps {
+		multiply(&sums[0], groupRows, t.from, t.to)
+		return
+	}
+	whole := t.to
+	if t.to*groupRows > j.n {
+		whole--
+	}
+	if rows < groupRows {
+		whole = t.from
+	}
+	multiply(&q.Dst[t.from*groupRows*q.W.rows+row0], q.W.rows, t.from, whole)
+	for g := whole; g < t.to; g++ {
+		multiply(&s.out[0], groupRows, g, g+1)
+		for r := range min(groupRows, j.n-g*groupRows) {
+			copy(q.Dst[(g*groupRows+r)*q.W.rows+row0:][:rows], s.out[r*groupRows:])
 		}
 	}
 }

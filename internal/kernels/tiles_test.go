@@ -12,7 +12,6 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 
-	"terrace/internal/kernels/amd64/avx512"
 	"terrace/internal/kernels/quant"
 	"terrace/internal/kernels/ref"
 )
@@ -52,13 +51,18 @@ func (u *tileUnit) dotBF16(c, a, b int) {
 }
 
 // modelTiles is amx.Tiles instruction by instruction on the model (see _asm/matmul_tiles.go).
-func modelTiles(_ *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int) {
+func modelTiles(_ *byte, args *tileArgs) {
+	dst, strideBytes, from, steps := args.dst, args.strideBytes, args.from, args.steps
 	var u tileUnit
-	out, a, b := unsafe.Pointer(dst), unsafe.Pointer(act), unsafe.Pointer(panel)
-	for g := range groups {
-		u.tile[0], u.tile[1], u.tile[2], u.tile[3] = [16][64]byte{}, [16][64]byte{}, [16][64]byte{}, [16][64]byte{}
+	out, a, b := unsafe.Pointer(dst), unsafe.Pointer(args.act), unsafe.Pointer(args.panel)
+	for g := range args.groups {
+		for c := range 4 {
+			if u.tile[c] = [16][64]byte{}; from != nil {
+				u.load(c, unsafe.Add(unsafe.Pointer(from), 4096*g+2048*(c/2)+64*(c%2)), 128)
+			}
+		}
 		for s := range steps {
-			aAt, bAt := (g*steps+s)*2048, s*2048
+			aAt, bAt := g*int(args.groupBytes)+s*2048, s*2048
 			u.load(4, unsafe.Add(a, aAt), 64)
 			u.load(6, unsafe.Add(b, bAt), 64)
 			u.load(7, unsafe.Add(b, bAt+1024), 64)
@@ -80,7 +84,7 @@ func modelTiles(_ *byte, dst *float32, strideBytes uintptr, panel, act *byte, st
 // modelMatrixUnit selects the AMX path with a stand-in for the tile instructions (the model in Go, or VDPBF16PS, whose
 // equality to the model has a test): everything else (packing, rounding, panels, addresses, edges) then runs on any
 // CPU with AVX512_BF16.
-func modelMatrixUnit(t *testing.T, multiply func(*byte, *float32, uintptr, *byte, *byte, int, int)) {
+func modelMatrixUnit(t *testing.T, multiply tileProduct) {
 	if !cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512BF16, cpuid.AVX512VNNI) {
 		t.Skip("needs AVX512_BF16")
 	}
@@ -93,12 +97,19 @@ func modelMatrixUnit(t *testing.T, multiply func(*byte, *float32, uintptr, *byte
 }
 
 func TestMatrixUnit(t *testing.T) {
-	modelMatrixUnit(t, avx512.Pairs)
+	modelMatrixUnit(t, pairsUnit.multiply)
 	for _, shape := range [][3]int{{16, 256, 1}, {50, 512, 33}, {64, 256, 70}, {33, 768, 64}} {
 		for _, typ := range quant.Types() {
 			checkMatrixUnit(t, typ, shape[0], shape[1], shape[2])
 		}
 	}
+}
+
+// TestMatrixUnitBlocks: more columns than a slice, more rows of activations than a task, more panels than a block.
+func TestMatrixUnitBlocks(t *testing.T) {
+	modelMatrixUnit(t, pairsUnit.multiply)
+	checkMatrixUnit(t, quant.Q8_0, 50, sliceSteps*recordCols+96, blockRows*groupRows+40)
+	checkMatrixUnit(t, quant.BF16, (2*mostPanels*16+1)*tileRows, sliceSteps*recordCols+32, 3)
 }
 
 // TestMatrixUnitModel runs amx.Tiles' own steps on the model of the tile registers.
@@ -150,16 +161,17 @@ func TestMatrixKernelsStayInside(t *testing.T) {
 			}
 			x := floatsOf(guarded(t, groupRows*cols*4, head))
 			copy(x, randomRows(rnd, groupRows, cols))
-			a := rounded{buf: act, steps: steps}
-			for r := range groupRows {
-				a.fill(simd.matrix, r, x)
-			}
+			a := rounded{buf: act, steps: steps, groups: 1}
+			a.fill(simd.matrix, 0, x, groupRows)
 			got, want := floatsOf(guarded(t, groupRows*groupRows*4, head)), make([]float32, groupRows*groupRows)
-			avx512.Pairs(nil, &got[0], groupRows*4, &panel[0], &act[0], steps, 1)
+			args := func(dst []float32) *tileArgs {
+				return &tileArgs{dst: &dst[0], strideBytes: groupRows * 4, panel: &panel[0], act: &act[0], steps: steps, groups: 1}
+			}
+			pairsUnit.multiply(nil, args(got))
 			if typ > quant.Q4_1 && head {
 				continue // the model is slow; the panels of all types have the same form
 			}
-			modelTiles(nil, &want[0], groupRows*4, &panel[0], &act[0], steps, 1)
+			modelTiles(nil, args(want))
 			size := ref.MatMulBF16(typ, m.data, groupRows, cols, x, groupRows).Magnitude
 			for i := range want {
 				if e := math.Abs(float64(got[i]-want[i])) / size[i]; !(e < 1e-6) {

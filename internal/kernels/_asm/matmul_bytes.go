@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand"
@@ -70,6 +72,11 @@ func tileLoad(tile, base, index, disp int) {
 	vex0F38("TILELOADD", 0x4B, ppF2, 0, sibMem(tile, base, index, disp)...)
 }
 
+// tileLoadStreaming is tileLoad with the hint that the lines are not needed in the first-level cache again.
+func tileLoadStreaming(tile, base, index, disp int) {
+	vex0F38("TILELOADDT1", 0x4B, pp66, 0, sibMem(tile, base, index, disp)...)
+}
+
 func tileStore(tile, base, index, disp int) {
 	vex0F38("TILESTORED", 0x4B, ppF3, 0, sibMem(tile, base, index, disp)...)
 }
@@ -79,6 +86,9 @@ func tileZero(tile int) { vex0F38("TILEZERO", 0x49, ppF2, 0, 0xC0|byte(tile)<<3)
 // tileDotBF16 is C += A B: TDPBF16PS c, a, b.
 func tileDotBF16(c, a, b int) { vex0F38("TDPBF16PS", 0x5C, ppF3, b, 0xC0|byte(c)<<3|byte(a)) }
 
+// tileDotInt8 is C += A B of signed bytes: TDPBSSD c, a, b.
+func tileDotInt8(c, a, b int) { vex0F38("TDPBSSD", 0x5E, ppF2, b, 0xC0|byte(c)<<3|byte(a)) }
+
 // tileConfig loads the configuration at base (LDTILECFG).
 func tileConfig(base int) { vex0F38("LDTILECFG", 0x49, ppNone, 0, byte(base)) }
 
@@ -86,3 +96,8 @@ func tileRelease() { vex0F38("TILERELEASE", 0x49, ppNone, 0, 0xC0) }
 
 // prefetchWriteAX asks for the line at AX for writing (PREFETCHW; a CPU without it does nothing).
 func prefetchWriteAX() { emitBytes("PREFETCHW (AX)", 0x0F, 0x0D, 0x08) }
+
+// prefetchWriteR8 is the same for the line at R8 + disp, disp below 128.
+func prefetchWriteR8(disp int) {
+	emitBytes(fmt.Sprintf("PREFETCHW %d(R8)", disp), 0x41, 0x0F, 0x0D, 0x48, byte(disp))
+}

@@ -19,23 +19,30 @@ func dotPairs(w, x, acc reg.VecPhysical) {
 // rows by 32 weight rows are summed in 16 registers, so that a pair of columns costs 2 loads of weights and 8
 // broadcasts beside 16 VDPBF16PS of 32 multiply-adds. Four such passes make a group of 32 rows.
 func bf16Pairs(s *simd) {
-	s.function("Pairs", "func(config *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int)",
-		"Pairs multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows; config is not used.")
-	dst := Load(Param("dst"), GP64())
-	stride := Load(Param("strideBytes"), GP64())
-	steps := Load(Param("steps"), GP64())
-	act := Load(Param("act"), GP64())
-	groups := Load(Param("groups"), GP64())
-	a, b, left, rows, inner, groupBytes := GP64(), GP64(), GP64(), GP64(), GP64(), GP64()
-	MOVQ(steps, groupBytes)
-	SHLQ(U8(11), groupBytes)
+	s.function("Pairs", "func(args *byte)", "Pairs is amx.Tiles with VDPBF16PS; it asks for nothing ahead.")
+	args := Load(Param("args"), GP64())
+	field := func(i int) reg.Register {
+		r := GP64()
+		MOVQ(at(args, i), r)
+		return r
+	}
+	dst, stride, steps, act, from := field(argDst), field(argStride), field(argSteps), field(argAct), field(argFrom)
+	a, b, left, rows, inner := GP64(), GP64(), GP64(), GP64(), GP64()
 	acc, w, x := s.vecs(16), s.vecs(2), s.vecs(4)
 	Label("group")
 	XORQ(rows, rows) // 0, 512, 1024, 1536: the pass's first row in the A tiles
 	Label("pass")
 	LEAQ(Mem{Base: act, Index: rows, Scale: 1}, a)
-	Load(Param("panel"), b)
+	MOVQ(at(args, argPanel), b)
 	MOVQ(steps, left)
+	TESTQ(from, from)
+	JZ(LabelRef("zero"))
+	for i, r := range acc {
+		VMOVUPS(Mem{Base: from, Disp: 64 * i}, r)
+	}
+	ADDQ(U32(1024), from)
+	JMP(LabelRef("step"))
+	Label("zero")
 	for _, r := range acc {
 		s.zero(r)
 	}
@@ -70,8 +77,8 @@ func bf16Pairs(s *simd) {
 	ADDQ(U32(512), rows)
 	CMPQ(rows, U32(2048))
 	JNE(LabelRef("pass"))
-	ADDQ(groupBytes, act)
-	DECQ(groups)
+	ADDQ(at(args, argGroupBytes), act)
+	DECQ(at(args, argGroups))
 	JNZ(LabelRef("group"))
 	VZEROUPPER()
 	RET()

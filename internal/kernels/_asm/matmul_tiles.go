@@ -7,7 +7,10 @@ import (
 )
 
 func init() {
-	register("matmul_tiles", "amx", tiles)
+	register("matmul_tiles", "amx", func() {
+		tiles()
+		tilePeaks()
+	})
 	register("matmul_bf16", "amx", func() {
 		s := newSIMD("amx")
 		for _, f := range formats {
@@ -19,57 +22,145 @@ func init() {
 	})
 }
 
+// Where tileArgs of package kernels has its fields.
+const (
+	argDst = 8 * iota
+	argStride
+	argFrom
+	argPanel
+	argAct
+	argGroupBytes
+	argSteps
+	argGroups
+	argNextAct
+	argNextTile
+	argTileStep
+	argTileBytes
+)
+
 // tiles emits the AMX product of 32 weight rows with groups of 32 activation rows. One step is 32 columns: an A tile is
 // 16 activation rows by 32 bf16 (1 KiB), a B tile 16 pairs of columns by 16 weight rows by 2 (1 KiB); act holds two A
 // tiles a step, panel two B tiles a step. The four products C stay in tiles 0..3 for all steps:
 //
 //	step: 4 tile loads (about 8 cycles each) beside 4 TDPBF16PS (16 cycles each, 8192 multiply-adds)
 //
-// so that the multiplier is the limit. Result C[i][j] goes to dst[16*i..][16*j..], rows strideBytes apart. The tile state is configured
+// so that the multiplier is the limit where the panel stays in the first-level cache. C starts as the rows of 32 numbers at from,
+// or as zeros. Result C[i][j] goes to dst[16*i..][16*j..], rows strideBytes apart. The tile state is configured
 // and released inside the call: no goroutine ever leaves it behind, and the kernel saves it if a signal comes between.
 func tiles() {
-	TEXT("Tiles", NOSPLIT, "func(config *byte, dst *float32, strideBytes uintptr, panel, act *byte, steps, groups int)")
-	Doc("Tiles multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows, `steps` times 32 columns.")
+	TEXT("Tiles", NOSPLIT, "func(config, args *byte)")
+	Doc("Tiles multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows; args is a tileArgs of package kernels.")
 	Load(Param("config"), reg.RAX)
 	tileConfig(regAX)
-	Load(Param("dst"), reg.RBX)
-	Load(Param("strideBytes"), reg.RAX)
-	Load(Param("panel"), reg.R9)
-	Load(Param("act"), reg.RSI)
-	Load(Param("steps"), reg.R10)
-	Load(Param("groups"), reg.R8)
-	MOVQ(U32(64), reg.RDX)
-	MOVQ(reg.RAX, reg.R11)
-	SHLQ(U8(4), reg.R11) // 16 rows of dst
+	stride, dst, left, tileRow, act, panel := reg.RAX, reg.RBX, reg.RCX, reg.RDX, reg.RSI, reg.RDI
+	ownDst, nextTile, tileStep, tileBytes, from, group, nextFrom, nextAct := reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13, reg.R14, reg.R15
+	args := func() reg.Register { return Load(Param("args"), left) }
+	args()
+	MOVQ(at(left, argDst), dst)
+	MOVQ(at(left, argStride), stride)
+	MOVQ(at(left, argFrom), from)
+	MOVQ(at(left, argAct), group)
+	MOVQ(at(left, argNextAct), nextAct)
+	MOVQ(at(left, argNextTile), nextTile)
+	MOVQ(at(left, argTileStep), tileStep)
+	MOVQ(at(left, argTileBytes), tileBytes)
 	Label("group")
-	MOVQ(reg.R9, reg.RDI)
-	MOVQ(reg.R10, reg.RCX)
+	args()
+	MOVQ(at(left, argPanel), panel)
+	MOVQ(panel, nextFrom)
+	MOVQ(dst, ownDst)
+	TESTQ(from, from)
+	JZ(LabelRef("zero"))
+	MOVQ(from, panel)
+	MOVQ(U32(128), tileRow)
+	tileLoad(0, regDI, regDX, 0)
+	tileLoad(1, regDI, regDX, 64)
+	tileLoad(2, regDI, regDX, 2048)
+	tileLoad(3, regDI, regDX, 2048+64)
+	MOVQ(nextFrom, panel)
+	ADDQ(U32(4096), from)
+	MOVQ(from, nextFrom)
+	JMP(LabelRef("start"))
+	Label("zero")
 	for c := range 4 {
 		tileZero(c)
 	}
+	Label("start")
+	MOVQ(U32(64), tileRow)
+	MOVQ(group, act)
+	args()
+	MOVQ(at(left, argSteps), left)
 	Label("step")
-	tileLoad(4, regSI, regDX, 0)
+	tileLoadStreaming(4, regSI, regDX, 0)
 	tileLoad(6, regDI, regDX, 0)
 	tileLoad(7, regDI, regDX, 1024)
-	tileLoad(5, regSI, regDX, 1024)
+	tileLoadStreaming(5, regSI, regDX, 1024)
 	tileDotBF16(0, 4, 6)
 	tileDotBF16(1, 4, 7)
 	tileDotBF16(2, 5, 6)
 	tileDotBF16(3, 5, 7)
-	ADDQ(U32(2048), reg.RSI)
-	ADDQ(U32(2048), reg.RDI)
-	DECQ(reg.RCX)
+	for i := range 4 {
+		PREFETCHT0(at(nextFrom, 64*i))
+	}
+	PREFETCHT1(at(nextAct, 0))
+	PREFETCHT1(at(nextAct, 64))
+	PREFETCHT1(at(nextTile, 0))
+	PREFETCHT1(Mem{Base: nextTile, Index: tileBytes, Scale: 1})
+	for range 2 {
+		prefetchWriteR8(0)
+		prefetchWriteR8(64)
+		ADDQ(stride, ownDst)
+	}
+	ADDQ(tileStep, nextTile)
+	ADDQ(U32(256), nextFrom)
+	ADDQ(U32(128), nextAct)
+	ADDQ(U32(2048), act)
+	ADDQ(U32(2048), panel)
+	DECQ(left)
 	JNZ(LabelRef("step"))
 	tileStore(0, regBX, regAX, 0)
 	tileStore(1, regBX, regAX, 64)
-	ADDQ(reg.R11, reg.RBX)
+	MOVQ(stride, left)
+	SHLQ(U8(4), left)
+	ADDQ(left, dst)
 	tileStore(2, regBX, regAX, 0)
 	tileStore(3, regBX, regAX, 64)
-	ADDQ(reg.R11, reg.RBX)
-	DECQ(reg.R8)
+	ADDQ(left, dst)
+	args()
+	ADDQ(at(left, argGroupBytes), group)
+	DECQ(at(left, argGroups))
 	JNZ(LabelRef("group"))
 	tileRelease()
 	RET()
+}
+
+// tilePeaks emits loops of nothing but products of tiles that stay in registers: what the matrix unit can do.
+func tilePeaks() {
+	for _, p := range []struct {
+		name, doc string
+		dot       func(c, a, b int)
+	}{{"PeakBF16", "TDPBF16PS, 8192 multiply-adds each", tileDotBF16}, {"PeakInt8", "TDPBSSD, 16384 multiply-adds each", tileDotInt8}} {
+		TEXT(p.name, NOSPLIT, "func(config, data *byte, n int)")
+		Doc(p.name + " runs n times four " + p.doc + ", of the four tiles at data.")
+		Load(Param("config"), reg.RAX)
+		tileConfig(regAX)
+		Load(Param("n"), reg.RCX)
+		Load(Param("data"), reg.RSI)
+		MOVQ(U32(64), reg.RDX)
+		for t := range 4 {
+			tileZero(t)
+			tileLoad(4+t, regSI, regDX, 1024*t)
+		}
+		Label("loop")
+		p.dot(0, 4, 6)
+		p.dot(1, 4, 7)
+		p.dot(2, 5, 6)
+		p.dot(3, 5, 7)
+		DECQ(reg.RCX)
+		JNZ(LabelRef("loop"))
+		tileRelease()
+		RET()
+	}
 }
 
 // interleave is the permutation of words that turns 16 words of column k and 16 of column k+1 into pairs a row.

@@ -4,5 +4,11 @@
 
 package amx
 
-// Tiles multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows, `steps` times 32 columns.
-func Tiles(config *byte, dst *float32, strideBytes uintptr, panel *byte, act *byte, steps int, groups int)
+// Tiles multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows; args is a tileArgs of package kernels.
+func Tiles(config *byte, args *byte)
+
+// PeakBF16 runs n times four TDPBF16PS, 8192 multiply-adds each, of the four tiles at data.
+func PeakBF16(config *byte, data *byte, n int)
+
+// PeakInt8 runs n times four TDPBSSD, 16384 multiply-adds each, of the four tiles at data.
+func PeakInt8(config *byte, data *byte, n int)

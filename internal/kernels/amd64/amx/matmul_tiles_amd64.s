@@ -4,8 +4,9 @@
 
 #include "textflag.h"
 
-// func Tiles(config *byte, dst *float32, strideBytes uintptr, panel *byte, act *byte, steps int, groups int)
-TEXT ·Tiles(SB), NOSPLIT, $0-56
+// func Tiles(config *byte, args *byte)
+// Requires: MMX+
+TEXT ·Tiles(SB), NOSPLIT, $0-16
 	MOVQ config+0(FP), AX
 
 	// LDTILECFG
@@ -14,20 +15,79 @@ TEXT ·Tiles(SB), NOSPLIT, $0-56
 	BYTE $0x78
 	BYTE $0x49
 	BYTE $0x00
-	MOVQ dst+8(FP), BX
-	MOVQ strideBytes+16(FP), AX
-	MOVQ panel+24(FP), R9
-	MOVQ act+32(FP), SI
-	MOVQ steps+40(FP), R10
-	MOVQ groups+48(FP), R8
-	MOVQ $0x00000040, DX
-	MOVQ AX, R11
-	SHLQ $0x04, R11
+	MOVQ args+8(FP), CX
+	MOVQ (CX), BX
+	MOVQ 8(CX), AX
+	MOVQ 16(CX), R12
+	MOVQ 32(CX), R13
+	MOVQ 64(CX), R15
+	MOVQ 72(CX), R9
+	MOVQ 80(CX), R10
+	MOVQ 88(CX), R11
 
 group:
-	MOVQ R9, DI
-	MOVQ R10, CX
+	MOVQ  args+8(FP), CX
+	MOVQ  24(CX), DI
+	MOVQ  DI, R14
+	MOVQ  BX, R8
+	TESTQ R12, R12
+	JZ    zero
+	MOVQ  R12, DI
+	MOVQ  $0x00000080, DX
 
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x84
+	BYTE $0x17
+	BYTE $0x00
+	BYTE $0x00
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x8c
+	BYTE $0x17
+	BYTE $0x40
+	BYTE $0x00
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x94
+	BYTE $0x17
+	BYTE $0x00
+	BYTE $0x08
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x9c
+	BYTE $0x17
+	BYTE $0x40
+	BYTE $0x08
+	BYTE $0x00
+	BYTE $0x00
+	MOVQ R14, DI
+	ADDQ $0x00001000, R12
+	MOVQ R12, R14
+	JMP  start
+
+zero:
 	// TILEZERO
 	BYTE $0xc4
 	BYTE $0xe2
@@ -56,11 +116,17 @@ group:
 	BYTE $0x49
 	BYTE $0xd8
 
+start:
+	MOVQ $0x00000040, DX
+	MOVQ R13, SI
+	MOVQ args+8(FP), CX
+	MOVQ 48(CX), CX
+
 step:
-	// TILELOADD
+	// TILELOADDT1
 	BYTE $0xc4
 	BYTE $0xe2
-	BYTE $0x7b
+	BYTE $0x79
 	BYTE $0x4b
 	BYTE $0xa4
 	BYTE $0x16
@@ -93,10 +159,10 @@ step:
 	BYTE $0x00
 	BYTE $0x00
 
-	// TILELOADD
+	// TILELOADDT1
 	BYTE $0xc4
 	BYTE $0xe2
-	BYTE $0x7b
+	BYTE $0x79
 	BYTE $0x4b
 	BYTE $0xac
 	BYTE $0x16
@@ -127,11 +193,52 @@ step:
 	BYTE $0xd5
 
 	// TDPBF16PS
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
-	BYTE $0xdd
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	PREFETCHT0 (R14)
+	PREFETCHT0 64(R14)
+	PREFETCHT0 128(R14)
+	PREFETCHT0 192(R14)
+	PREFETCHT1 (R15)
+	PREFETCHT1 64(R15)
+	PREFETCHT1 (R9)
+	PREFETCHT1 (R9)(R11*1)
+
+	// PREFETCHW 0(R8)
+	BYTE $0x41
+	BYTE $0x0f
+	BYTE $0x0d
+	BYTE $0x48
+	BYTE $0x00
+
+	// PREFETCHW 64(R8)
+	BYTE $0x41
+	BYTE $0x0f
+	BYTE $0x0d
+	BYTE $0x48
+	BYTE $0x40
+	ADDQ AX, R8
+
+	// PREFETCHW 0(R8)
+	BYTE $0x41
+	BYTE $0x0f
+	BYTE $0x0d
+	BYTE $0x48
+	BYTE $0x00
+
+	// PREFETCHW 64(R8)
+	BYTE $0x41
+	BYTE $0x0f
+	BYTE $0x0d
+	BYTE $0x48
+	BYTE $0x40
+	ADDQ AX, R8
+	ADDQ R10, R9
+	ADDQ $0x00000100, R14
+	ADDQ $0x00000080, R15
 	ADDQ $0x00000800, SI
 	ADDQ $0x00000800, DI
 	DECQ CX
@@ -160,7 +267,9 @@ step:
 	BYTE $0x00
 	BYTE $0x00
 	BYTE $0x00
-	ADDQ R11, BX
+	MOVQ AX, CX
+	SHLQ $0x04, CX
+	ADDQ CX, BX
 
 	// TILESTORED
 	BYTE $0xc4
@@ -185,9 +294,269 @@ step:
 	BYTE $0x00
 	BYTE $0x00
 	BYTE $0x00
-	ADDQ R11, BX
-	DECQ R8
+	ADDQ CX, BX
+	MOVQ args+8(FP), CX
+	ADDQ 40(CX), R13
+	DECQ 56(CX)
 	JNZ  group
+
+	// TILERELEASE
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
+// func PeakBF16(config *byte, data *byte, n int)
+TEXT ·PeakBF16(SB), NOSPLIT, $0-24
+	MOVQ config+0(FP), AX
+
+	// LDTILECFG
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ n+16(FP), CX
+	MOVQ data+8(FP), SI
+	MOVQ $0x00000040, DX
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0xa4
+	BYTE $0x16
+	BYTE $0x00
+	BYTE $0x00
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0xac
+	BYTE $0x16
+	BYTE $0x00
+	BYTE $0x04
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0xb4
+	BYTE $0x16
+	BYTE $0x00
+	BYTE $0x08
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0xbc
+	BYTE $0x16
+	BYTE $0x00
+	BYTE $0x0c
+	BYTE $0x00
+	BYTE $0x00
+
+loop:
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xcc
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xd5
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	DECQ CX
+	JNZ  loop
+
+	// TILERELEASE
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
+// func PeakInt8(config *byte, data *byte, n int)
+TEXT ·PeakInt8(SB), NOSPLIT, $0-24
+	MOVQ config+0(FP), AX
+
+	// LDTILECFG
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ n+16(FP), CX
+	MOVQ data+8(FP), SI
+	MOVQ $0x00000040, DX
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0xa4
+	BYTE $0x16
+	BYTE $0x00
+	BYTE $0x00
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0xac
+	BYTE $0x16
+	BYTE $0x00
+	BYTE $0x04
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0xb4
+	BYTE $0x16
+	BYTE $0x00
+	BYTE $0x08
+	BYTE $0x00
+	BYTE $0x00
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0xbc
+	BYTE $0x16
+	BYTE $0x00
+	BYTE $0x0c
+	BYTE $0x00
+	BYTE $0x00
+
+loop:
+	// TDPBSSD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4b
+	BYTE $0x5e
+	BYTE $0xc4
+
+	// TDPBSSD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x43
+	BYTE $0x5e
+	BYTE $0xcc
+
+	// TDPBSSD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4b
+	BYTE $0x5e
+	BYTE $0xd5
+
+	// TDPBSSD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x43
+	BYTE $0x5e
+	BYTE $0xdd
+	DECQ CX
+	JNZ  loop
 
 	// TILERELEASE
 	BYTE $0xc4

@@ -4,5 +4,5 @@
 
 package avx512
 
-// Pairs multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows; config is not used.
-func Pairs(config *byte, dst *float32, strideBytes uintptr, panel *byte, act *byte, steps int, groups int)
+// Pairs is amx.Tiles with VDPBF16PS; it asks for nothing ahead.
+func Pairs(args *byte)

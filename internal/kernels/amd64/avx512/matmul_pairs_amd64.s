@@ -4,24 +4,45 @@
 
 #include "textflag.h"
 
-// func Pairs(config *byte, dst *float32, strideBytes uintptr, panel *byte, act *byte, steps int, groups int)
+// func Pairs(args *byte)
 // Requires: AVX, AVX512F
-TEXT ·Pairs(SB), NOSPLIT, $0-56
-	MOVQ dst+8(FP), AX
-	MOVQ strideBytes+16(FP), CX
-	MOVQ steps+40(FP), DX
-	MOVQ act+32(FP), BX
-	MOVQ groups+48(FP), SI
-	MOVQ DX, R12
-	SHLQ $0x0b, R12
+TEXT ·Pairs(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 48(AX), BX
+	MOVQ 32(AX), SI
+	MOVQ 16(AX), DI
 
 group:
-	XORQ R10, R10
+	XORQ R11, R11
 
 pass:
-	LEAQ   (BX)(R10*1), DI
-	MOVQ   panel+24(FP), R8
-	MOVQ   DX, R9
+	LEAQ    (SI)(R11*1), R8
+	MOVQ    24(AX), R9
+	MOVQ    BX, R10
+	TESTQ   DI, DI
+	JZ      zero
+	VMOVUPS (DI), Z0
+	VMOVUPS 64(DI), Z1
+	VMOVUPS 128(DI), Z2
+	VMOVUPS 192(DI), Z3
+	VMOVUPS 256(DI), Z4
+	VMOVUPS 320(DI), Z5
+	VMOVUPS 384(DI), Z6
+	VMOVUPS 448(DI), Z7
+	VMOVUPS 512(DI), Z8
+	VMOVUPS 576(DI), Z9
+	VMOVUPS 640(DI), Z10
+	VMOVUPS 704(DI), Z11
+	VMOVUPS 768(DI), Z12
+	VMOVUPS 832(DI), Z13
+	VMOVUPS 896(DI), Z14
+	VMOVUPS 960(DI), Z15
+	ADDQ    $0x00000400, DI
+	JMP     step
+
+zero:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -40,12 +61,12 @@ pass:
 	VPXORD Z15, Z15, Z15
 
 step:
-	MOVQ $0x00000004, R11
+	MOVQ $0x00000004, R12
 
 quarter:
-	VMOVDQU32    (R8), Z16
-	VMOVDQU32    1024(R8), Z17
-	VPBROADCASTD (DI), Z18
+	VMOVDQU32    (R9), Z16
+	VMOVDQU32    1024(R9), Z17
+	VPBROADCASTD (R8), Z18
 
 	// VDPBF16PS Z18, Z16, Z0
 	BYTE $0x62
@@ -62,7 +83,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xca
-	VPBROADCASTD 64(DI), Z19
+	VPBROADCASTD 64(R8), Z19
 
 	// VDPBF16PS Z19, Z16, Z2
 	BYTE $0x62
@@ -79,7 +100,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xdb
-	VPBROADCASTD 128(DI), Z20
+	VPBROADCASTD 128(R8), Z20
 
 	// VDPBF16PS Z20, Z16, Z4
 	BYTE $0x62
@@ -96,7 +117,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xec
-	VPBROADCASTD 192(DI), Z21
+	VPBROADCASTD 192(R8), Z21
 
 	// VDPBF16PS Z21, Z16, Z6
 	BYTE $0x62
@@ -113,7 +134,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xfd
-	VPBROADCASTD 256(DI), Z18
+	VPBROADCASTD 256(R8), Z18
 
 	// VDPBF16PS Z18, Z16, Z8
 	BYTE $0x62
@@ -130,7 +151,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xca
-	VPBROADCASTD 320(DI), Z19
+	VPBROADCASTD 320(R8), Z19
 
 	// VDPBF16PS Z19, Z16, Z10
 	BYTE $0x62
@@ -147,7 +168,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xdb
-	VPBROADCASTD 384(DI), Z20
+	VPBROADCASTD 384(R8), Z20
 
 	// VDPBF16PS Z20, Z16, Z12
 	BYTE $0x62
@@ -164,7 +185,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xec
-	VPBROADCASTD 448(DI), Z21
+	VPBROADCASTD 448(R8), Z21
 
 	// VDPBF16PS Z21, Z16, Z14
 	BYTE $0x62
@@ -181,9 +202,9 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xfd
-	VMOVDQU32    64(R8), Z16
-	VMOVDQU32    1088(R8), Z17
-	VPBROADCASTD 4(DI), Z18
+	VMOVDQU32    64(R9), Z16
+	VMOVDQU32    1088(R9), Z17
+	VPBROADCASTD 4(R8), Z18
 
 	// VDPBF16PS Z18, Z16, Z0
 	BYTE $0x62
@@ -200,7 +221,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xca
-	VPBROADCASTD 68(DI), Z19
+	VPBROADCASTD 68(R8), Z19
 
 	// VDPBF16PS Z19, Z16, Z2
 	BYTE $0x62
@@ -217,7 +238,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xdb
-	VPBROADCASTD 132(DI), Z20
+	VPBROADCASTD 132(R8), Z20
 
 	// VDPBF16PS Z20, Z16, Z4
 	BYTE $0x62
@@ -234,7 +255,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xec
-	VPBROADCASTD 196(DI), Z21
+	VPBROADCASTD 196(R8), Z21
 
 	// VDPBF16PS Z21, Z16, Z6
 	BYTE $0x62
@@ -251,7 +272,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xfd
-	VPBROADCASTD 260(DI), Z18
+	VPBROADCASTD 260(R8), Z18
 
 	// VDPBF16PS Z18, Z16, Z8
 	BYTE $0x62
@@ -268,7 +289,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xca
-	VPBROADCASTD 324(DI), Z19
+	VPBROADCASTD 324(R8), Z19
 
 	// VDPBF16PS Z19, Z16, Z10
 	BYTE $0x62
@@ -285,7 +306,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xdb
-	VPBROADCASTD 388(DI), Z20
+	VPBROADCASTD 388(R8), Z20
 
 	// VDPBF16PS Z20, Z16, Z12
 	BYTE $0x62
@@ -302,7 +323,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xec
-	VPBROADCASTD 452(DI), Z21
+	VPBROADCASTD 452(R8), Z21
 
 	// VDPBF16PS Z21, Z16, Z14
 	BYTE $0x62
@@ -319,9 +340,9 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xfd
-	VMOVDQU32    128(R8), Z16
-	VMOVDQU32    1152(R8), Z17
-	VPBROADCASTD 8(DI), Z18
+	VMOVDQU32    128(R9), Z16
+	VMOVDQU32    1152(R9), Z17
+	VPBROADCASTD 8(R8), Z18
 
 	// VDPBF16PS Z18, Z16, Z0
 	BYTE $0x62
@@ -338,7 +359,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xca
-	VPBROADCASTD 72(DI), Z19
+	VPBROADCASTD 72(R8), Z19
 
 	// VDPBF16PS Z19, Z16, Z2
 	BYTE $0x62
@@ -355,7 +376,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xdb
-	VPBROADCASTD 136(DI), Z20
+	VPBROADCASTD 136(R8), Z20
 
 	// VDPBF16PS Z20, Z16, Z4
 	BYTE $0x62
@@ -372,7 +393,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xec
-	VPBROADCASTD 200(DI), Z21
+	VPBROADCASTD 200(R8), Z21
 
 	// VDPBF16PS Z21, Z16, Z6
 	BYTE $0x62
@@ -389,7 +410,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xfd
-	VPBROADCASTD 264(DI), Z18
+	VPBROADCASTD 264(R8), Z18
 
 	// VDPBF16PS Z18, Z16, Z8
 	BYTE $0x62
@@ -406,7 +427,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xca
-	VPBROADCASTD 328(DI), Z19
+	VPBROADCASTD 328(R8), Z19
 
 	// VDPBF16PS Z19, Z16, Z10
 	BYTE $0x62
@@ -423,7 +444,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xdb
-	VPBROADCASTD 392(DI), Z20
+	VPBROADCASTD 392(R8), Z20
 
 	// VDPBF16PS Z20, Z16, Z12
 	BYTE $0x62
@@ -440,7 +461,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xec
-	VPBROADCASTD 456(DI), Z21
+	VPBROADCASTD 456(R8), Z21
 
 	// VDPBF16PS Z21, Z16, Z14
 	BYTE $0x62
@@ -457,9 +478,9 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xfd
-	VMOVDQU32    192(R8), Z16
-	VMOVDQU32    1216(R8), Z17
-	VPBROADCASTD 12(DI), Z18
+	VMOVDQU32    192(R9), Z16
+	VMOVDQU32    1216(R9), Z17
+	VPBROADCASTD 12(R8), Z18
 
 	// VDPBF16PS Z18, Z16, Z0
 	BYTE $0x62
@@ -476,7 +497,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xca
-	VPBROADCASTD 76(DI), Z19
+	VPBROADCASTD 76(R8), Z19
 
 	// VDPBF16PS Z19, Z16, Z2
 	BYTE $0x62
@@ -493,7 +514,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xdb
-	VPBROADCASTD 140(DI), Z20
+	VPBROADCASTD 140(R8), Z20
 
 	// VDPBF16PS Z20, Z16, Z4
 	BYTE $0x62
@@ -510,7 +531,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xec
-	VPBROADCASTD 204(DI), Z21
+	VPBROADCASTD 204(R8), Z21
 
 	// VDPBF16PS Z21, Z16, Z6
 	BYTE $0x62
@@ -527,7 +548,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xfd
-	VPBROADCASTD 268(DI), Z18
+	VPBROADCASTD 268(R8), Z18
 
 	// VDPBF16PS Z18, Z16, Z8
 	BYTE $0x62
@@ -544,7 +565,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xca
-	VPBROADCASTD 332(DI), Z19
+	VPBROADCASTD 332(R8), Z19
 
 	// VDPBF16PS Z19, Z16, Z10
 	BYTE $0x62
@@ -561,7 +582,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xdb
-	VPBROADCASTD 396(DI), Z20
+	VPBROADCASTD 396(R8), Z20
 
 	// VDPBF16PS Z20, Z16, Z12
 	BYTE $0x62
@@ -578,7 +599,7 @@ quarter:
 	BYTE         $0x40
 	BYTE         $0x52
 	BYTE         $0xec
-	VPBROADCASTD 460(DI), Z21
+	VPBROADCASTD 460(R8), Z21
 
 	// VDPBF16PS Z21, Z16, Z14
 	BYTE $0x62
@@ -595,43 +616,43 @@ quarter:
 	BYTE    $0x40
 	BYTE    $0x52
 	BYTE    $0xfd
-	ADDQ    $0x10, DI
-	ADDQ    $0x00000100, R8
-	DECQ    R11
+	ADDQ    $0x10, R8
+	ADDQ    $0x00000100, R9
+	DECQ    R12
 	JNZ     quarter
-	ADDQ    $0x000007c0, DI
-	ADDQ    $0x00000400, R8
-	DECQ    R9
+	ADDQ    $0x000007c0, R8
+	ADDQ    $0x00000400, R9
+	DECQ    R10
 	JNZ     step
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	ADDQ    CX, AX
-	VMOVUPS Z2, (AX)
-	VMOVUPS Z3, 64(AX)
-	ADDQ    CX, AX
-	VMOVUPS Z4, (AX)
-	VMOVUPS Z5, 64(AX)
-	ADDQ    CX, AX
-	VMOVUPS Z6, (AX)
-	VMOVUPS Z7, 64(AX)
-	ADDQ    CX, AX
-	VMOVUPS Z8, (AX)
-	VMOVUPS Z9, 64(AX)
-	ADDQ    CX, AX
-	VMOVUPS Z10, (AX)
-	VMOVUPS Z11, 64(AX)
-	ADDQ    CX, AX
-	VMOVUPS Z12, (AX)
-	VMOVUPS Z13, 64(AX)
-	ADDQ    CX, AX
-	VMOVUPS Z14, (AX)
-	VMOVUPS Z15, 64(AX)
-	ADDQ    CX, AX
-	ADDQ    $0x00000200, R10
-	CMPQ    R10, $0x00000800
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	ADDQ    DX, CX
+	VMOVUPS Z2, (CX)
+	VMOVUPS Z3, 64(CX)
+	ADDQ    DX, CX
+	VMOVUPS Z4, (CX)
+	VMOVUPS Z5, 64(CX)
+	ADDQ    DX, CX
+	VMOVUPS Z6, (CX)
+	VMOVUPS Z7, 64(CX)
+	ADDQ    DX, CX
+	VMOVUPS Z8, (CX)
+	VMOVUPS Z9, 64(CX)
+	ADDQ    DX, CX
+	VMOVUPS Z10, (CX)
+	VMOVUPS Z11, 64(CX)
+	ADDQ    DX, CX
+	VMOVUPS Z12, (CX)
+	VMOVUPS Z13, 64(CX)
+	ADDQ    DX, CX
+	VMOVUPS Z14, (CX)
+	VMOVUPS Z15, 64(CX)
+	ADDQ    DX, CX
+	ADDQ    $0x00000200, R11
+	CMPQ    R11, $0x00000800
 	JNE     pass
-	ADDQ    R12, BX
-	DECQ    SI
+	ADDQ    40(AX), SI
+	DECQ    56(AX)
 	JNZ     group
 	VZEROUPPER
 	RET

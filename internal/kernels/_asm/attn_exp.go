@@ -14,18 +14,22 @@ import (
 type exponential struct {
 	f            *flavour
 	exact        bool
+	hidden       bool // many arguments are -Inf: their results are 0 without an underflow, which takes some CPUs 150 cycles
 	log2e        Op
 	low, high    reg.VecPhysical
 	ln2          []Op
 	coefficients []Op // highest first; the lowest, 1, is the last
 }
 
+// notLessOrEqual is the predicate of VCMPPS that holds for NaN too.
+const notLessOrEqual = 6
+
 // ln2 with 12 trailing zero bits, so that n·ln2High is exact, and the rest.
 const (
 	ln2High = 0.693359375
 	ln2Low  = -2.12194440e-4
 	log2OfE = 1.44269504088896341
-	expLow  = -104 // arguments of the exact one are moved to between these
+	expLow  = -105 // arguments of the exact one are moved to between these
 	expHigh = 89
 )
 
@@ -52,8 +56,11 @@ func (f *flavour) newExponential(exact bool) *exponential {
 
 // temps is how many registers apply clobbers.
 func (x *exponential) temps() int {
-	if x.f.wide() {
+	switch {
+	case x.f.wide():
 		return 2
+	case x.hidden:
+		return 4
 	}
 	return 3
 }
@@ -61,6 +68,11 @@ func (x *exponential) temps() int {
 // apply replaces v by its exponential.
 func (x *exponential) apply(v reg.VecPhysical, t []reg.VecPhysical) {
 	f, n, p := x.f, t[0], t[1]
+	if x.hidden && f.wide() {
+		VCMPPS(U8(notLessOrEqual), x.low, v, reg.K3)
+	} else if x.hidden {
+		VCMPPS(U8(notLessOrEqual), x.low, v, t[3])
+	}
 	VMAXPS(v, x.low, v) // of two where one is NaN, the second source (the first written here) comes out: NaN stays
 	if x.exact {
 		VMINPS(v, x.high, v)
@@ -80,14 +92,21 @@ func (x *exponential) apply(v reg.VecPhysical, t []reg.VecPhysical) {
 	for _, c := range x.coefficients[1:] {
 		VFMADD213PS(c, v, p)
 	}
-	if f.wide() {
+	switch {
+	case f.wide() && x.hidden:
+		VSCALEFPS_Z(n, p, reg.K3, v)
+	case f.wide():
 		f.scale(n, p, v, nil, nil)
-	} else {
+	default:
+		if x.hidden {
+			VANDPS(t[3], p, p)
+		}
 		f.scale(n, p, v, n, t[2])
 	}
 }
 
-// exponentials writes e^v to p as apply does on AVX2, for several registers by turns; n is clobbered, v too.
+// exponentials writes e^v to p as apply does on AVX2, for several registers by turns; n is clobbered, v too. Below expLow it is 0
+// without an underflow.
 func exponentials(v, n, p []reg.VecPhysical) {
 	each := func(do func(v, n, p reg.VecPhysical)) {
 		for i := range v {
@@ -104,6 +123,8 @@ func exponentials(v, n, p []reg.VecPhysical) {
 	for _, c := range expCoefficients[1:] {
 		each(func(v, n, p reg.VecPhysical) { VFMADD213PS(vectorConst(c), v, p) })
 	}
+	each(func(v, n, p reg.VecPhysical) { VCMPPS(U8(notLessOrEqual), vectorConst(-151), n, v) }) // expLow·log2(e) is rounded to -151
+	each(func(v, n, p reg.VecPhysical) { VANDPS(v, p, p) })
 	each(func(v, n, p reg.VecPhysical) { VCVTPS2DQ(n, n) })
 	each(func(v, n, p reg.VecPhysical) { VPSRAD(U8(1), n, v) })
 	each(func(v, n, p reg.VecPhysical) { VPSUBD(v, n, n) })

@@ -49,6 +49,7 @@ func (f *flavour) softmaxBlock(name string, exact, bf16 bool) {
 		p = Load(Param("p"), GP64())
 	}
 	x := f.newExponential(exact)
+	x.hidden = true
 	top, sum, t := f.vec(), f.vec(), f.vecs(x.temps())
 	v := f.vecs(4)
 	count := blockTokens / f.lanes
@@ -167,6 +168,7 @@ func (f *flavour) expSum() {
 		return
 	}
 	e := f.newExponential(true)
+	e.hidden = true
 	top, t := f.vec(), f.vecs(e.temps())
 	sums, v := f.vecs(2), f.vecs(2)
 	VBROADCASTSS(mAddr.Addr, top)

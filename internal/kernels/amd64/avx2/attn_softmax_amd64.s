@@ -39,18 +39,20 @@ row:
 	VMAXPS       Y3, Y1, Y1
 	VPERMILPS    $0xb1, Y1, Y3
 	VMAXPS       Y3, Y1, Y1
-	VBROADCASTSS (DX), Y6
-	VMAXPS       Y6, Y1, Y1
+	VBROADCASTSS (DX), Y7
+	VMAXPS       Y7, Y1, Y1
 	VMOVSS       X1, (DX)
-	VSUBPS       Y1, Y6, Y6
-	VMAXPS       Y6, Y0, Y6
-	VROUNDPS     $0x08, Y6, Y3
-	VSUBPS       Y3, Y6, Y6
+	VSUBPS       Y1, Y7, Y7
+	VCMPPS       $0x06, Y0, Y7, Y6
+	VMAXPS       Y7, Y0, Y7
+	VROUNDPS     $0x08, Y7, Y3
+	VSUBPS       Y3, Y7, Y7
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y4
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y7, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -58,37 +60,17 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y6
-	VMULPS       Y5, Y6, Y6
-	VMOVSS       X6, (SI)
+	VMULPS       Y3, Y4, Y7
+	VMULPS       Y5, Y7, Y7
+	VMOVSS       X7, (SI)
 	VMOVUPS      (BX), Y2
 	VADDPS       32(BX), Y2, Y2
-	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y2, Y2
 	VPXOR        Y3, Y3, Y3
 	VMOVUPS      Y3, 32(BX)
-	VMOVUPS      (AX), Y6
-	VSUBPS       Y1, Y6, Y6
-	VMAXPS       Y6, Y0, Y6
-	VROUNDPS     $0x08, Y6, Y3
-	VSUBPS       Y3, Y6, Y6
-	VMOVUPS      vfloat3c1d0166<>+0(SB), Y4
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
-	VCVTPS2DQ    Y3, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y6
-	VMULPS       Y5, Y6, Y6
-	VADDPS       Y6, Y2, Y2
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      32(AX), Y7
+	VMOVUPS      (AX), Y7
 	VSUBPS       Y1, Y7, Y7
+	VCMPPS       $0x06, Y0, Y7, Y6
 	VMAXPS       Y7, Y0, Y7
 	VROUNDPS     $0x08, Y7, Y3
 	VSUBPS       Y3, Y7, Y7
@@ -97,6 +79,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y7, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y7, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -107,9 +90,10 @@ row:
 	VMULPS       Y3, Y4, Y7
 	VMULPS       Y5, Y7, Y7
 	VADDPS       Y7, Y2, Y2
-	VMOVUPS      Y7, 32(AX)
-	VMOVUPS      64(AX), Y8
+	VMOVUPS      Y7, (AX)
+	VMOVUPS      32(AX), Y8
 	VSUBPS       Y1, Y8, Y8
+	VCMPPS       $0x06, Y0, Y8, Y6
 	VMAXPS       Y8, Y0, Y8
 	VROUNDPS     $0x08, Y8, Y3
 	VSUBPS       Y3, Y8, Y8
@@ -118,6 +102,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y8, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y8, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -128,9 +113,10 @@ row:
 	VMULPS       Y3, Y4, Y8
 	VMULPS       Y5, Y8, Y8
 	VADDPS       Y8, Y2, Y2
-	VMOVUPS      Y8, 64(AX)
-	VMOVUPS      96(AX), Y9
+	VMOVUPS      Y8, 32(AX)
+	VMOVUPS      64(AX), Y9
 	VSUBPS       Y1, Y9, Y9
+	VCMPPS       $0x06, Y0, Y9, Y6
 	VMAXPS       Y9, Y0, Y9
 	VROUNDPS     $0x08, Y9, Y3
 	VSUBPS       Y3, Y9, Y9
@@ -139,6 +125,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y9, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y9, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -149,17 +136,19 @@ row:
 	VMULPS       Y3, Y4, Y9
 	VMULPS       Y5, Y9, Y9
 	VADDPS       Y9, Y2, Y2
-	VMOVUPS      Y9, 96(AX)
-	VMOVUPS      128(AX), Y6
-	VSUBPS       Y1, Y6, Y6
-	VMAXPS       Y6, Y0, Y6
-	VROUNDPS     $0x08, Y6, Y3
-	VSUBPS       Y3, Y6, Y6
+	VMOVUPS      Y9, 64(AX)
+	VMOVUPS      96(AX), Y10
+	VSUBPS       Y1, Y10, Y10
+	VCMPPS       $0x06, Y0, Y10, Y6
+	VMAXPS       Y10, Y0, Y10
+	VROUNDPS     $0x08, Y10, Y3
+	VSUBPS       Y3, Y10, Y10
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y4
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -167,12 +156,13 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y6
-	VMULPS       Y5, Y6, Y6
-	VADDPS       Y6, Y2, Y2
-	VMOVUPS      Y6, 128(AX)
-	VMOVUPS      160(AX), Y7
+	VMULPS       Y3, Y4, Y10
+	VMULPS       Y5, Y10, Y10
+	VADDPS       Y10, Y2, Y2
+	VMOVUPS      Y10, 96(AX)
+	VMOVUPS      128(AX), Y7
 	VSUBPS       Y1, Y7, Y7
+	VCMPPS       $0x06, Y0, Y7, Y6
 	VMAXPS       Y7, Y0, Y7
 	VROUNDPS     $0x08, Y7, Y3
 	VSUBPS       Y3, Y7, Y7
@@ -181,6 +171,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y7, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y7, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -191,9 +182,10 @@ row:
 	VMULPS       Y3, Y4, Y7
 	VMULPS       Y5, Y7, Y7
 	VADDPS       Y7, Y2, Y2
-	VMOVUPS      Y7, 160(AX)
-	VMOVUPS      192(AX), Y8
+	VMOVUPS      Y7, 128(AX)
+	VMOVUPS      160(AX), Y8
 	VSUBPS       Y1, Y8, Y8
+	VCMPPS       $0x06, Y0, Y8, Y6
 	VMAXPS       Y8, Y0, Y8
 	VROUNDPS     $0x08, Y8, Y3
 	VSUBPS       Y3, Y8, Y8
@@ -202,6 +194,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y8, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y8, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -212,9 +205,10 @@ row:
 	VMULPS       Y3, Y4, Y8
 	VMULPS       Y5, Y8, Y8
 	VADDPS       Y8, Y2, Y2
-	VMOVUPS      Y8, 192(AX)
-	VMOVUPS      224(AX), Y9
+	VMOVUPS      Y8, 160(AX)
+	VMOVUPS      192(AX), Y9
 	VSUBPS       Y1, Y9, Y9
+	VCMPPS       $0x06, Y0, Y9, Y6
 	VMAXPS       Y9, Y0, Y9
 	VROUNDPS     $0x08, Y9, Y3
 	VSUBPS       Y3, Y9, Y9
@@ -223,6 +217,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y9, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y9, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -233,17 +228,19 @@ row:
 	VMULPS       Y3, Y4, Y9
 	VMULPS       Y5, Y9, Y9
 	VADDPS       Y9, Y2, Y2
-	VMOVUPS      Y9, 224(AX)
-	VMOVUPS      256(AX), Y6
-	VSUBPS       Y1, Y6, Y6
-	VMAXPS       Y6, Y0, Y6
-	VROUNDPS     $0x08, Y6, Y3
-	VSUBPS       Y3, Y6, Y6
+	VMOVUPS      Y9, 192(AX)
+	VMOVUPS      224(AX), Y10
+	VSUBPS       Y1, Y10, Y10
+	VCMPPS       $0x06, Y0, Y10, Y6
+	VMAXPS       Y10, Y0, Y10
+	VROUNDPS     $0x08, Y10, Y3
+	VSUBPS       Y3, Y10, Y10
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y4
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -251,12 +248,13 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y6
-	VMULPS       Y5, Y6, Y6
-	VADDPS       Y6, Y2, Y2
-	VMOVUPS      Y6, 256(AX)
-	VMOVUPS      288(AX), Y7
+	VMULPS       Y3, Y4, Y10
+	VMULPS       Y5, Y10, Y10
+	VADDPS       Y10, Y2, Y2
+	VMOVUPS      Y10, 224(AX)
+	VMOVUPS      256(AX), Y7
 	VSUBPS       Y1, Y7, Y7
+	VCMPPS       $0x06, Y0, Y7, Y6
 	VMAXPS       Y7, Y0, Y7
 	VROUNDPS     $0x08, Y7, Y3
 	VSUBPS       Y3, Y7, Y7
@@ -265,6 +263,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y7, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y7, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -275,9 +274,10 @@ row:
 	VMULPS       Y3, Y4, Y7
 	VMULPS       Y5, Y7, Y7
 	VADDPS       Y7, Y2, Y2
-	VMOVUPS      Y7, 288(AX)
-	VMOVUPS      320(AX), Y8
+	VMOVUPS      Y7, 256(AX)
+	VMOVUPS      288(AX), Y8
 	VSUBPS       Y1, Y8, Y8
+	VCMPPS       $0x06, Y0, Y8, Y6
 	VMAXPS       Y8, Y0, Y8
 	VROUNDPS     $0x08, Y8, Y3
 	VSUBPS       Y3, Y8, Y8
@@ -286,6 +286,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y8, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y8, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -296,9 +297,10 @@ row:
 	VMULPS       Y3, Y4, Y8
 	VMULPS       Y5, Y8, Y8
 	VADDPS       Y8, Y2, Y2
-	VMOVUPS      Y8, 320(AX)
-	VMOVUPS      352(AX), Y9
+	VMOVUPS      Y8, 288(AX)
+	VMOVUPS      320(AX), Y9
 	VSUBPS       Y1, Y9, Y9
+	VCMPPS       $0x06, Y0, Y9, Y6
 	VMAXPS       Y9, Y0, Y9
 	VROUNDPS     $0x08, Y9, Y3
 	VSUBPS       Y3, Y9, Y9
@@ -307,6 +309,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y9, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y9, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -317,17 +320,19 @@ row:
 	VMULPS       Y3, Y4, Y9
 	VMULPS       Y5, Y9, Y9
 	VADDPS       Y9, Y2, Y2
-	VMOVUPS      Y9, 352(AX)
-	VMOVUPS      384(AX), Y6
-	VSUBPS       Y1, Y6, Y6
-	VMAXPS       Y6, Y0, Y6
-	VROUNDPS     $0x08, Y6, Y3
-	VSUBPS       Y3, Y6, Y6
+	VMOVUPS      Y9, 320(AX)
+	VMOVUPS      352(AX), Y10
+	VSUBPS       Y1, Y10, Y10
+	VCMPPS       $0x06, Y0, Y10, Y6
+	VMAXPS       Y10, Y0, Y10
+	VROUNDPS     $0x08, Y10, Y3
+	VSUBPS       Y3, Y10, Y10
 	VMOVUPS      vfloat3c1d0166<>+0(SB), Y4
-	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f317096<>+0(SB), Y6, Y4
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y4
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -335,12 +340,13 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
-	VMULPS       Y3, Y4, Y6
-	VMULPS       Y5, Y6, Y6
-	VADDPS       Y6, Y2, Y2
-	VMOVUPS      Y6, 384(AX)
-	VMOVUPS      416(AX), Y7
+	VMULPS       Y3, Y4, Y10
+	VMULPS       Y5, Y10, Y10
+	VADDPS       Y10, Y2, Y2
+	VMOVUPS      Y10, 352(AX)
+	VMOVUPS      384(AX), Y7
 	VSUBPS       Y1, Y7, Y7
+	VCMPPS       $0x06, Y0, Y7, Y6
 	VMAXPS       Y7, Y0, Y7
 	VROUNDPS     $0x08, Y7, Y3
 	VSUBPS       Y3, Y7, Y7
@@ -349,6 +355,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y7, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y7, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -359,9 +366,10 @@ row:
 	VMULPS       Y3, Y4, Y7
 	VMULPS       Y5, Y7, Y7
 	VADDPS       Y7, Y2, Y2
-	VMOVUPS      Y7, 416(AX)
-	VMOVUPS      448(AX), Y8
+	VMOVUPS      Y7, 384(AX)
+	VMOVUPS      416(AX), Y8
 	VSUBPS       Y1, Y8, Y8
+	VCMPPS       $0x06, Y0, Y8, Y6
 	VMAXPS       Y8, Y0, Y8
 	VROUNDPS     $0x08, Y8, Y3
 	VSUBPS       Y3, Y8, Y8
@@ -370,6 +378,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y8, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y8, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -380,9 +389,10 @@ row:
 	VMULPS       Y3, Y4, Y8
 	VMULPS       Y5, Y8, Y8
 	VADDPS       Y8, Y2, Y2
-	VMOVUPS      Y8, 448(AX)
-	VMOVUPS      480(AX), Y9
+	VMOVUPS      Y8, 416(AX)
+	VMOVUPS      448(AX), Y9
 	VSUBPS       Y1, Y9, Y9
+	VCMPPS       $0x06, Y0, Y9, Y6
 	VMAXPS       Y9, Y0, Y9
 	VROUNDPS     $0x08, Y9, Y3
 	VSUBPS       Y3, Y9, Y9
@@ -391,6 +401,7 @@ row:
 	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y9, Y4
 	VFMADD213PS  vfloat3f317096<>+0(SB), Y9, Y4
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y4
+	VANDPS       Y6, Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
@@ -401,7 +412,30 @@ row:
 	VMULPS       Y3, Y4, Y9
 	VMULPS       Y5, Y9, Y9
 	VADDPS       Y9, Y2, Y2
-	VMOVUPS      Y9, 480(AX)
+	VMOVUPS      Y9, 448(AX)
+	VMOVUPS      480(AX), Y10
+	VSUBPS       Y1, Y10, Y10
+	VCMPPS       $0x06, Y0, Y10, Y6
+	VMAXPS       Y10, Y0, Y10
+	VROUNDPS     $0x08, Y10, Y3
+	VSUBPS       Y3, Y10, Y10
+	VMOVUPS      vfloat3c1d0166<>+0(SB), Y4
+	VFMADD213PS  vfloat3d64fe23<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3e7601bc<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3f317096<>+0(SB), Y10, Y4
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y4
+	VANDPS       Y6, Y4, Y4
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y5
+	VPSUBD       Y5, Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       vfloat3f800000<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       vfloat3f800000<>+0(SB), Y5, Y5
+	VMULPS       Y3, Y4, Y10
+	VMULPS       Y5, Y10, Y10
+	VADDPS       Y10, Y2, Y2
+	VMOVUPS      Y10, 480(AX)
 	VMOVUPS      Y2, (BX)
 	ADDQ         $0x00000200, AX
 	ADDQ         $0x04, DX
@@ -475,7 +509,7 @@ TEXT ·SoftmaxBlockExact(SB), NOSPLIT, $0-40
 	MOVQ         m+16(FP), DX
 	MOVQ         l+24(FP), BX
 	MOVQ         corr+32(FP), SI
-	VBROADCASTSS floatc2d00000<>+0(SB), Y0
+	VBROADCASTSS floatc2d20000<>+0(SB), Y0
 	VBROADCASTSS float42b20000<>+0(SB), Y1
 	TESTQ        CX, CX
 	JZ           done
@@ -503,23 +537,25 @@ row:
 	VMAXPS       Y4, Y2, Y2
 	VPERMILPS    $0xb1, Y2, Y4
 	VMAXPS       Y4, Y2, Y2
-	VBROADCASTSS (DX), Y7
-	VMAXPS       Y7, Y2, Y2
+	VBROADCASTSS (DX), Y8
+	VMAXPS       Y8, Y2, Y2
 	VMOVSS       X2, (DX)
-	VSUBPS       Y2, Y7, Y7
-	VMAXPS       Y7, Y0, Y7
-	VMINPS       Y7, Y1, Y7
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y7, Y4
+	VSUBPS       Y2, Y8, Y8
+	VCMPPS       $0x06, Y0, Y8, Y7
+	VMAXPS       Y8, Y0, Y8
+	VMINPS       Y8, Y1, Y8
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y4
 	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y7
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y7
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y8
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y8
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y8, Y5
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y8, Y5
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y8, Y5
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -527,42 +563,17 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y6, Y6
 	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
-	VMULPS       Y4, Y5, Y7
-	VMULPS       Y6, Y7, Y7
-	VMOVSS       X7, (SI)
+	VMULPS       Y4, Y5, Y8
+	VMULPS       Y6, Y8, Y8
+	VMOVSS       X8, (SI)
 	VMOVUPS      (BX), Y3
 	VADDPS       32(BX), Y3, Y3
-	VMULPS       Y7, Y3, Y3
+	VMULPS       Y8, Y3, Y3
 	VPXOR        Y4, Y4, Y4
 	VMOVUPS      Y4, 32(BX)
-	VMOVUPS      (AX), Y7
-	VSUBPS       Y2, Y7, Y7
-	VMAXPS       Y7, Y0, Y7
-	VMINPS       Y7, Y1, Y7
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y7, Y4
-	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y7
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y7
-	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
-	VCVTPS2DQ    Y4, Y4
-	VPSRAD       $0x01, Y4, Y6
-	VPSUBD       Y6, Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
-	VPSLLD       $0x17, Y6, Y6
-	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
-	VMULPS       Y4, Y5, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       Y7, Y3, Y3
-	VMOVUPS      Y7, (AX)
-	VMOVUPS      32(AX), Y8
+	VMOVUPS      (AX), Y8
 	VSUBPS       Y2, Y8, Y8
+	VCMPPS       $0x06, Y0, Y8, Y7
 	VMAXPS       Y8, Y0, Y8
 	VMINPS       Y8, Y1, Y8
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y4
@@ -576,6 +587,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -586,9 +598,10 @@ row:
 	VMULPS       Y4, Y5, Y8
 	VMULPS       Y6, Y8, Y8
 	VADDPS       Y8, Y3, Y3
-	VMOVUPS      Y8, 32(AX)
-	VMOVUPS      64(AX), Y9
+	VMOVUPS      Y8, (AX)
+	VMOVUPS      32(AX), Y9
 	VSUBPS       Y2, Y9, Y9
+	VCMPPS       $0x06, Y0, Y9, Y7
 	VMAXPS       Y9, Y0, Y9
 	VMINPS       Y9, Y1, Y9
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y9, Y4
@@ -602,6 +615,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y9, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -612,9 +626,10 @@ row:
 	VMULPS       Y4, Y5, Y9
 	VMULPS       Y6, Y9, Y9
 	VADDPS       Y9, Y3, Y3
-	VMOVUPS      Y9, 64(AX)
-	VMOVUPS      96(AX), Y10
+	VMOVUPS      Y9, 32(AX)
+	VMOVUPS      64(AX), Y10
 	VSUBPS       Y2, Y10, Y10
+	VCMPPS       $0x06, Y0, Y10, Y7
 	VMAXPS       Y10, Y0, Y10
 	VMINPS       Y10, Y1, Y10
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y10, Y4
@@ -628,6 +643,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y10, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -638,22 +654,24 @@ row:
 	VMULPS       Y4, Y5, Y10
 	VMULPS       Y6, Y10, Y10
 	VADDPS       Y10, Y3, Y3
-	VMOVUPS      Y10, 96(AX)
-	VMOVUPS      128(AX), Y7
-	VSUBPS       Y2, Y7, Y7
-	VMAXPS       Y7, Y0, Y7
-	VMINPS       Y7, Y1, Y7
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y7, Y4
+	VMOVUPS      Y10, 64(AX)
+	VMOVUPS      96(AX), Y11
+	VSUBPS       Y2, Y11, Y11
+	VCMPPS       $0x06, Y0, Y11, Y7
+	VMAXPS       Y11, Y0, Y11
+	VMINPS       Y11, Y1, Y11
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y11, Y4
 	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y7
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y7
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y11
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y11
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y11, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -661,12 +679,13 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y6, Y6
 	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
-	VMULPS       Y4, Y5, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       Y7, Y3, Y3
-	VMOVUPS      Y7, 128(AX)
-	VMOVUPS      160(AX), Y8
+	VMULPS       Y4, Y5, Y11
+	VMULPS       Y6, Y11, Y11
+	VADDPS       Y11, Y3, Y3
+	VMOVUPS      Y11, 96(AX)
+	VMOVUPS      128(AX), Y8
 	VSUBPS       Y2, Y8, Y8
+	VCMPPS       $0x06, Y0, Y8, Y7
 	VMAXPS       Y8, Y0, Y8
 	VMINPS       Y8, Y1, Y8
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y4
@@ -680,6 +699,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -690,9 +710,10 @@ row:
 	VMULPS       Y4, Y5, Y8
 	VMULPS       Y6, Y8, Y8
 	VADDPS       Y8, Y3, Y3
-	VMOVUPS      Y8, 160(AX)
-	VMOVUPS      192(AX), Y9
+	VMOVUPS      Y8, 128(AX)
+	VMOVUPS      160(AX), Y9
 	VSUBPS       Y2, Y9, Y9
+	VCMPPS       $0x06, Y0, Y9, Y7
 	VMAXPS       Y9, Y0, Y9
 	VMINPS       Y9, Y1, Y9
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y9, Y4
@@ -706,6 +727,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y9, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -716,9 +738,10 @@ row:
 	VMULPS       Y4, Y5, Y9
 	VMULPS       Y6, Y9, Y9
 	VADDPS       Y9, Y3, Y3
-	VMOVUPS      Y9, 192(AX)
-	VMOVUPS      224(AX), Y10
+	VMOVUPS      Y9, 160(AX)
+	VMOVUPS      192(AX), Y10
 	VSUBPS       Y2, Y10, Y10
+	VCMPPS       $0x06, Y0, Y10, Y7
 	VMAXPS       Y10, Y0, Y10
 	VMINPS       Y10, Y1, Y10
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y10, Y4
@@ -732,6 +755,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y10, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -742,22 +766,24 @@ row:
 	VMULPS       Y4, Y5, Y10
 	VMULPS       Y6, Y10, Y10
 	VADDPS       Y10, Y3, Y3
-	VMOVUPS      Y10, 224(AX)
-	VMOVUPS      256(AX), Y7
-	VSUBPS       Y2, Y7, Y7
-	VMAXPS       Y7, Y0, Y7
-	VMINPS       Y7, Y1, Y7
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y7, Y4
+	VMOVUPS      Y10, 192(AX)
+	VMOVUPS      224(AX), Y11
+	VSUBPS       Y2, Y11, Y11
+	VCMPPS       $0x06, Y0, Y11, Y7
+	VMAXPS       Y11, Y0, Y11
+	VMINPS       Y11, Y1, Y11
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y11, Y4
 	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y7
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y7
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y11
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y11
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y11, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -765,12 +791,13 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y6, Y6
 	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
-	VMULPS       Y4, Y5, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       Y7, Y3, Y3
-	VMOVUPS      Y7, 256(AX)
-	VMOVUPS      288(AX), Y8
+	VMULPS       Y4, Y5, Y11
+	VMULPS       Y6, Y11, Y11
+	VADDPS       Y11, Y3, Y3
+	VMOVUPS      Y11, 224(AX)
+	VMOVUPS      256(AX), Y8
 	VSUBPS       Y2, Y8, Y8
+	VCMPPS       $0x06, Y0, Y8, Y7
 	VMAXPS       Y8, Y0, Y8
 	VMINPS       Y8, Y1, Y8
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y4
@@ -784,6 +811,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -794,9 +822,10 @@ row:
 	VMULPS       Y4, Y5, Y8
 	VMULPS       Y6, Y8, Y8
 	VADDPS       Y8, Y3, Y3
-	VMOVUPS      Y8, 288(AX)
-	VMOVUPS      320(AX), Y9
+	VMOVUPS      Y8, 256(AX)
+	VMOVUPS      288(AX), Y9
 	VSUBPS       Y2, Y9, Y9
+	VCMPPS       $0x06, Y0, Y9, Y7
 	VMAXPS       Y9, Y0, Y9
 	VMINPS       Y9, Y1, Y9
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y9, Y4
@@ -810,6 +839,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y9, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -820,9 +850,10 @@ row:
 	VMULPS       Y4, Y5, Y9
 	VMULPS       Y6, Y9, Y9
 	VADDPS       Y9, Y3, Y3
-	VMOVUPS      Y9, 320(AX)
-	VMOVUPS      352(AX), Y10
+	VMOVUPS      Y9, 288(AX)
+	VMOVUPS      320(AX), Y10
 	VSUBPS       Y2, Y10, Y10
+	VCMPPS       $0x06, Y0, Y10, Y7
 	VMAXPS       Y10, Y0, Y10
 	VMINPS       Y10, Y1, Y10
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y10, Y4
@@ -836,6 +867,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y10, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -846,22 +878,24 @@ row:
 	VMULPS       Y4, Y5, Y10
 	VMULPS       Y6, Y10, Y10
 	VADDPS       Y10, Y3, Y3
-	VMOVUPS      Y10, 352(AX)
-	VMOVUPS      384(AX), Y7
-	VSUBPS       Y2, Y7, Y7
-	VMAXPS       Y7, Y0, Y7
-	VMINPS       Y7, Y1, Y7
-	VMULPS       vfloat3fb8aa3b<>+0(SB), Y7, Y4
+	VMOVUPS      Y10, 320(AX)
+	VMOVUPS      352(AX), Y11
+	VSUBPS       Y2, Y11, Y11
+	VCMPPS       $0x06, Y0, Y11, Y7
+	VMAXPS       Y11, Y0, Y11
+	VMINPS       Y11, Y1, Y11
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y11, Y4
 	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y7
-	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y7
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y11
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y11
 	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
-	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3efffffe<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
-	VFMADD213PS  vfloat3f800000<>+0(SB), Y7, Y5
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y11, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -869,12 +903,13 @@ row:
 	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y6, Y6
 	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
-	VMULPS       Y4, Y5, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       Y7, Y3, Y3
-	VMOVUPS      Y7, 384(AX)
-	VMOVUPS      416(AX), Y8
+	VMULPS       Y4, Y5, Y11
+	VMULPS       Y6, Y11, Y11
+	VADDPS       Y11, Y3, Y3
+	VMOVUPS      Y11, 352(AX)
+	VMOVUPS      384(AX), Y8
 	VSUBPS       Y2, Y8, Y8
+	VCMPPS       $0x06, Y0, Y8, Y7
 	VMAXPS       Y8, Y0, Y8
 	VMINPS       Y8, Y1, Y8
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y8, Y4
@@ -888,6 +923,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y8, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y8, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -898,9 +934,10 @@ row:
 	VMULPS       Y4, Y5, Y8
 	VMULPS       Y6, Y8, Y8
 	VADDPS       Y8, Y3, Y3
-	VMOVUPS      Y8, 416(AX)
-	VMOVUPS      448(AX), Y9
+	VMOVUPS      Y8, 384(AX)
+	VMOVUPS      416(AX), Y9
 	VSUBPS       Y2, Y9, Y9
+	VCMPPS       $0x06, Y0, Y9, Y7
 	VMAXPS       Y9, Y0, Y9
 	VMINPS       Y9, Y1, Y9
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y9, Y4
@@ -914,6 +951,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y9, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y9, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -924,9 +962,10 @@ row:
 	VMULPS       Y4, Y5, Y9
 	VMULPS       Y6, Y9, Y9
 	VADDPS       Y9, Y3, Y3
-	VMOVUPS      Y9, 448(AX)
-	VMOVUPS      480(AX), Y10
+	VMOVUPS      Y9, 416(AX)
+	VMOVUPS      448(AX), Y10
 	VSUBPS       Y2, Y10, Y10
+	VCMPPS       $0x06, Y0, Y10, Y7
 	VMAXPS       Y10, Y0, Y10
 	VMINPS       Y10, Y1, Y10
 	VMULPS       vfloat3fb8aa3b<>+0(SB), Y10, Y4
@@ -940,6 +979,7 @@ row:
 	VFMADD213PS  vfloat3efffffe<>+0(SB), Y10, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y5
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y10, Y5
+	VANDPS       Y7, Y5, Y5
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
@@ -950,7 +990,35 @@ row:
 	VMULPS       Y4, Y5, Y10
 	VMULPS       Y6, Y10, Y10
 	VADDPS       Y10, Y3, Y3
-	VMOVUPS      Y10, 480(AX)
+	VMOVUPS      Y10, 448(AX)
+	VMOVUPS      480(AX), Y11
+	VSUBPS       Y2, Y11, Y11
+	VCMPPS       $0x06, Y0, Y11, Y7
+	VMAXPS       Y11, Y0, Y11
+	VMINPS       Y11, Y1, Y11
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y11, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y4, Y11
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y4, Y11
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y5
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y11, Y5
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y11, Y5
+	VANDPS       Y7, Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       vfloat3f800000<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y5, Y11
+	VMULPS       Y6, Y11, Y11
+	VADDPS       Y11, Y3, Y3
+	VMOVUPS      Y11, 480(AX)
 	VMOVUPS      Y3, (BX)
 	ADDQ         $0x00000200, AX
 	ADDQ         $0x04, DX
@@ -963,8 +1031,8 @@ done:
 	VZEROUPPER
 	RET
 
-DATA floatc2d00000<>+0(SB)/4, $0xc2d00000
-GLOBL floatc2d00000<>(SB), RODATA|NOPTR, $4
+DATA floatc2d20000<>+0(SB)/4, $0xc2d20000
+GLOBL floatc2d20000<>(SB), RODATA|NOPTR, $4
 
 DATA float42b20000<>+0(SB)/4, $0x42b20000
 GLOBL float42b20000<>(SB), RODATA|NOPTR, $4
@@ -1141,13 +1209,13 @@ loop:
 	VSUBPS       Y0, Y4, Y4
 	VSUBPS       Y0, Y5, Y5
 	VSUBPS       Y0, Y6, Y6
-	VMOVUPS      vfloatc2d00000<>+0(SB), Y7
+	VMOVUPS      vfloatc2d20000<>+0(SB), Y7
 	VMAXPS       Y3, Y7, Y3
-	VMOVUPS      vfloatc2d00000<>+0(SB), Y8
+	VMOVUPS      vfloatc2d20000<>+0(SB), Y8
 	VMAXPS       Y4, Y8, Y4
-	VMOVUPS      vfloatc2d00000<>+0(SB), Y9
+	VMOVUPS      vfloatc2d20000<>+0(SB), Y9
 	VMAXPS       Y5, Y9, Y5
-	VMOVUPS      vfloatc2d00000<>+0(SB), Y10
+	VMOVUPS      vfloatc2d20000<>+0(SB), Y10
 	VMAXPS       Y6, Y10, Y6
 	VMOVUPS      vfloat42b20000<>+0(SB), Y7
 	VMINPS       Y3, Y7, Y3
@@ -1201,6 +1269,14 @@ loop:
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y4, Y12
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y13
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y6, Y14
+	VCMPPS       $0x06, vfloatc3170000<>+0(SB), Y7, Y3
+	VCMPPS       $0x06, vfloatc3170000<>+0(SB), Y8, Y4
+	VCMPPS       $0x06, vfloatc3170000<>+0(SB), Y9, Y5
+	VCMPPS       $0x06, vfloatc3170000<>+0(SB), Y10, Y6
+	VANDPS       Y3, Y11, Y11
+	VANDPS       Y4, Y12, Y12
+	VANDPS       Y5, Y13, Y13
+	VANDPS       Y6, Y14, Y14
 	VCVTPS2DQ    Y7, Y7
 	VCVTPS2DQ    Y8, Y8
 	VCVTPS2DQ    Y9, Y9
@@ -1255,9 +1331,9 @@ rest:
 	VMOVUPS      32(AX), Y4
 	VSUBPS       Y0, Y3, Y3
 	VSUBPS       Y0, Y4, Y4
-	VMOVUPS      vfloatc2d00000<>+0(SB), Y7
+	VMOVUPS      vfloatc2d20000<>+0(SB), Y7
 	VMAXPS       Y3, Y7, Y3
-	VMOVUPS      vfloatc2d00000<>+0(SB), Y8
+	VMOVUPS      vfloatc2d20000<>+0(SB), Y8
 	VMAXPS       Y4, Y8, Y4
 	VMOVUPS      vfloat42b20000<>+0(SB), Y7
 	VMINPS       Y3, Y7, Y3
@@ -1285,6 +1361,10 @@ rest:
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y4, Y12
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y3, Y11
 	VFMADD213PS  vfloat3f800000<>+0(SB), Y4, Y12
+	VCMPPS       $0x06, vfloatc3170000<>+0(SB), Y7, Y3
+	VCMPPS       $0x06, vfloatc3170000<>+0(SB), Y8, Y4
+	VANDPS       Y3, Y11, Y11
+	VANDPS       Y4, Y12, Y12
 	VCVTPS2DQ    Y7, Y7
 	VCVTPS2DQ    Y8, Y8
 	VPSRAD       $0x01, Y7, Y3
@@ -1320,15 +1400,15 @@ done:
 	VZEROUPPER
 	RET
 
-DATA vfloatc2d00000<>+0(SB)/4, $0xc2d00000
-DATA vfloatc2d00000<>+4(SB)/4, $0xc2d00000
-DATA vfloatc2d00000<>+8(SB)/4, $0xc2d00000
-DATA vfloatc2d00000<>+12(SB)/4, $0xc2d00000
-DATA vfloatc2d00000<>+16(SB)/4, $0xc2d00000
-DATA vfloatc2d00000<>+20(SB)/4, $0xc2d00000
-DATA vfloatc2d00000<>+24(SB)/4, $0xc2d00000
-DATA vfloatc2d00000<>+28(SB)/4, $0xc2d00000
-GLOBL vfloatc2d00000<>(SB), RODATA|NOPTR, $32
+DATA vfloatc2d20000<>+0(SB)/4, $0xc2d20000
+DATA vfloatc2d20000<>+4(SB)/4, $0xc2d20000
+DATA vfloatc2d20000<>+8(SB)/4, $0xc2d20000
+DATA vfloatc2d20000<>+12(SB)/4, $0xc2d20000
+DATA vfloatc2d20000<>+16(SB)/4, $0xc2d20000
+DATA vfloatc2d20000<>+20(SB)/4, $0xc2d20000
+DATA vfloatc2d20000<>+24(SB)/4, $0xc2d20000
+DATA vfloatc2d20000<>+28(SB)/4, $0xc2d20000
+GLOBL vfloatc2d20000<>(SB), RODATA|NOPTR, $32
 
 DATA vfloat42b20000<>+0(SB)/4, $0x42b20000
 DATA vfloat42b20000<>+4(SB)/4, $0x42b20000
@@ -1339,3 +1419,13 @@ DATA vfloat42b20000<>+20(SB)/4, $0x42b20000
 DATA vfloat42b20000<>+24(SB)/4, $0x42b20000
 DATA vfloat42b20000<>+28(SB)/4, $0x42b20000
 GLOBL vfloat42b20000<>(SB), RODATA|NOPTR, $32
+
+DATA vfloatc3170000<>+0(SB)/4, $0xc3170000
+DATA vfloatc3170000<>+4(SB)/4, $0xc3170000
+DATA vfloatc3170000<>+8(SB)/4, $0xc3170000
+DATA vfloatc3170000<>+12(SB)/4, $0xc3170000
+DATA vfloatc3170000<>+16(SB)/4, $0xc3170000
+DATA vfloatc3170000<>+20(SB)/4, $0xc3170000
+DATA vfloatc3170000<>+24(SB)/4, $0xc3170000
+DATA vfloatc3170000<>+28(SB)/4, $0xc3170000
+GLOBL vfloatc3170000<>(SB), RODATA|NOPTR, $32

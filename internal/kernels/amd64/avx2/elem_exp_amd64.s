@@ -11,7 +11,7 @@ TEXT ·SiluMul(SB), NOSPLIT, $0-32
 	MOVQ         gate+8(FP), CX
 	MOVQ         up+16(FP), DX
 	MOVQ         n+24(FP), BX
-	VBROADCASTSS floatc2d00000<>+0(SB), Y0
+	VBROADCASTSS floatc2d20000<>+0(SB), Y0
 	VBROADCASTSS float42b20000<>+0(SB), Y1
 
 loop:
@@ -79,8 +79,8 @@ loop:
 	VZEROUPPER
 	RET
 
-DATA floatc2d00000<>+0(SB)/4, $0xc2d00000
-GLOBL floatc2d00000<>(SB), RODATA|NOPTR, $4
+DATA floatc2d20000<>+0(SB)/4, $0xc2d20000
+GLOBL floatc2d20000<>(SB), RODATA|NOPTR, $4
 
 DATA float42b20000<>+0(SB)/4, $0x42b20000
 GLOBL float42b20000<>(SB), RODATA|NOPTR, $4
@@ -192,7 +192,7 @@ TEXT ·SigmoidMul(SB), NOSPLIT, $0-32
 	MOVQ         gate+8(FP), CX
 	MOVQ         up+16(FP), DX
 	MOVQ         n+24(FP), BX
-	VBROADCASTSS floatc2d00000<>+0(SB), Y0
+	VBROADCASTSS floatc2d20000<>+0(SB), Y0
 	VBROADCASTSS float42b20000<>+0(SB), Y1
 
 loop:
@@ -269,7 +269,7 @@ TEXT ·GeluMul(SB), NOSPLIT, $0-32
 	MOVQ         gate+8(FP), CX
 	MOVQ         up+16(FP), DX
 	MOVQ         n+24(FP), BX
-	VBROADCASTSS floatc2d00000<>+0(SB), Y0
+	VBROADCASTSS floatc2d20000<>+0(SB), Y0
 	VBROADCASTSS float42b20000<>+0(SB), Y1
 
 loop:
@@ -368,7 +368,7 @@ GLOBL vfloatbfcc422a<>(SB), RODATA|NOPTR, $32
 TEXT ·Gelu(SB), NOSPLIT, $0-16
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
-	VBROADCASTSS floatc2d00000<>+0(SB), Y0
+	VBROADCASTSS floatc2d20000<>+0(SB), Y0
 	VBROADCASTSS float42b20000<>+0(SB), Y1
 
 loop:
@@ -444,7 +444,7 @@ TEXT ·Softcap(SB), NOSPLIT, $0-20
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
 	VBROADCASTSS limit+16(FP), Y0
-	VBROADCASTSS floatc2d00000<>+0(SB), Y1
+	VBROADCASTSS floatc2d20000<>+0(SB), Y1
 	VBROADCASTSS float42b20000<>+0(SB), Y2
 	VBROADCASTSS float3f800000<>+0(SB), Y3
 

@@ -11,7 +11,7 @@ TEXT ·SiluMul(SB), NOSPLIT, $0-32
 	MOVQ         gate+8(FP), CX
 	MOVQ         up+16(FP), DX
 	MOVQ         n+24(FP), BX
-	VBROADCASTSS floatc2d00000<>+0(SB), Z0
+	VBROADCASTSS floatc2d20000<>+0(SB), Z0
 	VBROADCASTSS float42b20000<>+0(SB), Z1
 	VBROADCASTSS float3fb8aa3b<>+0(SB), Z2
 	VBROADCASTSS float3f318000<>+0(SB), Z3
@@ -55,8 +55,8 @@ loop:
 	VZEROUPPER
 	RET
 
-DATA floatc2d00000<>+0(SB)/4, $0xc2d00000
-GLOBL floatc2d00000<>(SB), RODATA|NOPTR, $4
+DATA floatc2d20000<>+0(SB)/4, $0xc2d20000
+GLOBL floatc2d20000<>(SB), RODATA|NOPTR, $4
 
 DATA float42b20000<>+0(SB)/4, $0x42b20000
 GLOBL float42b20000<>(SB), RODATA|NOPTR, $4
@@ -98,7 +98,7 @@ TEXT ·SigmoidMul(SB), NOSPLIT, $0-32
 	MOVQ         gate+8(FP), CX
 	MOVQ         up+16(FP), DX
 	MOVQ         n+24(FP), BX
-	VBROADCASTSS floatc2d00000<>+0(SB), Z0
+	VBROADCASTSS floatc2d20000<>+0(SB), Z0
 	VBROADCASTSS float42b20000<>+0(SB), Z1
 	VBROADCASTSS float3fb8aa3b<>+0(SB), Z2
 	VBROADCASTSS float3f318000<>+0(SB), Z3
@@ -150,7 +150,7 @@ TEXT ·GeluMul(SB), NOSPLIT, $0-32
 	MOVQ         gate+8(FP), CX
 	MOVQ         up+16(FP), DX
 	MOVQ         n+24(FP), BX
-	VBROADCASTSS floatc2d00000<>+0(SB), Z0
+	VBROADCASTSS floatc2d20000<>+0(SB), Z0
 	VBROADCASTSS float42b20000<>+0(SB), Z1
 	VBROADCASTSS float3fb8aa3b<>+0(SB), Z2
 	VBROADCASTSS float3f318000<>+0(SB), Z3
@@ -209,7 +209,7 @@ GLOBL floatbfcc422a<>(SB), RODATA|NOPTR, $4
 TEXT ·Gelu(SB), NOSPLIT, $0-16
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
-	VBROADCASTSS floatc2d00000<>+0(SB), Z0
+	VBROADCASTSS floatc2d20000<>+0(SB), Z0
 	VBROADCASTSS float42b20000<>+0(SB), Z1
 	VBROADCASTSS float3fb8aa3b<>+0(SB), Z2
 	VBROADCASTSS float3f318000<>+0(SB), Z3
@@ -260,7 +260,7 @@ TEXT ·Softcap(SB), NOSPLIT, $0-20
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
 	VBROADCASTSS limit+16(FP), Z0
-	VBROADCASTSS floatc2d00000<>+0(SB), Z1
+	VBROADCASTSS floatc2d20000<>+0(SB), Z1
 	VBROADCASTSS float42b20000<>+0(SB), Z2
 	VBROADCASTSS float3fb8aa3b<>+0(SB), Z3
 	VBROADCASTSS float3f318000<>+0(SB), Z4

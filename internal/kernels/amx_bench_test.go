@@ -65,7 +65,7 @@ func BenchmarkTiles(b *testing.B) {
 				}
 				start := cputime.Used()
 				for b.Loop() {
-					amxMachine.matrix.multiply(&tileConfig[0], &tileArgs{dst: &sums[0], strideBytes: groupRows * 4, from: from, panel: &panel[0],
+					amxMachine.matrix.multiply(&tileConfig[0], &tileArgs{dst: &sums[0], strideBytes: groupRows * 4, from: from, panel: &panel[0], panel2: &panel[1024], panelStep: stepBytes,
 						act: &act[0], groupBytes: uintptr(steps * stepBytes), steps: steps, groups: blockRows, nextAct: &act[0], nextTile: &panel[0]})
 				}
 				size := 2 * float64(blockRows*groupRows) * groupRows * float64(steps*recordCols)

@@ -132,6 +132,15 @@ func (e *amxEmulator) value(arg string) uint64 {
 	return *e.register(arg)
 }
 
+// set writes a register or memory.
+func (e *amxEmulator) set(arg string, v uint64) {
+	if strings.HasSuffix(arg, ")") {
+		binary.LittleEndian.PutUint64(e.at(e.address(arg), 8), v)
+		return
+	}
+	*e.register(arg) = v
+}
+
 // address is what an operand like 64(CX) points at.
 func (e *amxEmulator) address(arg string) uint64 {
 	offset, base, _ := strings.Cut(strings.TrimSuffix(arg, ")"), "(")
@@ -179,7 +188,7 @@ func (e *amxEmulator) run(t *amxText) (err error) {
 			}
 			return nil
 		case "MOVQ":
-			*e.register(s.args[1]) = e.value(s.args[0])
+			e.set(s.args[1], e.value(s.args[0]))
 		case "ADDQ", "SUBQ", "SHLQ", "DECQ", "TESTQ":
 			e.arithmetic(s)
 		case "JMP":
@@ -238,12 +247,8 @@ func (e *amxEmulator) arithmetic(s amxStep) {
 		result &= e.value(s.args[0])
 	}
 	e.zero, e.less = result == 0, int64(result) < 0
-	switch {
-	case s.op == "TESTQ":
-	case strings.HasSuffix(to, ")"):
-		binary.LittleEndian.PutUint64(e.at(e.address(to), 8), result)
-	default:
-		*e.register(to) = result
+	if s.op != "TESTQ" {
+		e.set(to, result)
 	}
 }
 

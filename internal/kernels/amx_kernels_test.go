@@ -22,7 +22,9 @@ func emulatedTiles(t testing.TB, text *amxText) tileProduct {
 			put(offset, uintptr(e.pointer(unsafe.Slice((*byte)(p), n))))
 		}
 		point(unsafe.Offsetof(a.dst), unsafe.Pointer(a.dst), (rows-1)*int(a.strideBytes)+4*groupRows)
-		point(unsafe.Offsetof(a.panel), unsafe.Pointer(a.panel), steps*stepBytes)
+		point(unsafe.Offsetof(a.panel), unsafe.Pointer(a.panel), (steps-1)*int(a.panelStep)+stepBytes/2)
+		point(unsafe.Offsetof(a.panel2), unsafe.Pointer(a.panel2), (steps-1)*int(a.panelStep)+stepBytes/2)
+		put(unsafe.Offsetof(a.panelStep), a.panelStep)
 		point(unsafe.Offsetof(a.act), unsafe.Pointer(a.act), (groups-1)*int(a.groupBytes)+steps*stepBytes)
 		if a.from != nil {
 			point(unsafe.Offsetof(a.from), unsafe.Pointer(a.from), rows*groupRows*4)
@@ -44,9 +46,13 @@ func emulatedTiles(t testing.TB, text *amxText) tileProduct {
 // TestAMXMatMulInEmulator: whole products through the matrix unit whose tiles are those of AMX's assembly, instruction by
 // instruction, on any machine. Rounding and unpacking to bf16, which are AVX-512, are plain Go here.
 func TestAMXMatMulInEmulator(t *testing.T) {
-	text, err := readAMX("amd64/amx/matmul_tiles_amd64.s", "Tiles")
-	if err != nil {
-		t.Fatal(err)
+	texts := map[string]*amxText{}
+	for _, name := range []string{"Tiles", "TilesOnce"} {
+		text, err := readAMX("amd64/amx/matmul_tiles_amd64.s", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = text
 	}
 	was := simd
 	defer func() { simd = was }()
@@ -57,14 +63,22 @@ func TestAMXMatMulInEmulator(t *testing.T) {
 	put := func(b *byte, at int, x float32) {
 		binary.LittleEndian.PutUint16(unsafe.Slice(b, at+2)[at:], uint16(math.Float32bits(ref.RoundBF16(x))>>16))
 	}
-	unit := &matrixUnit{multiply: emulatedTiles(t, text), round: func(act *byte, x *float32, records int) {
+	unit := &matrixUnit{multiply: emulatedTiles(t, texts["Tiles"]), once: emulatedTiles(t, texts["TilesOnce"]), round: func(act *byte, x *float32, records int) {
 		for i, v := range unsafe.Slice(x, records*recordCols) {
 			put(act, i/recordCols*stepBytes+i%recordCols*2, v)
 		}
 	}}
+	unit.split = func(act *byte, x *float32, records int) {
+		unit.round(act, x, records)
+		left := make([]float32, records*recordCols)
+		for i, v := range unsafe.Slice(x, records*recordCols) {
+			left[i] = v - ref.RoundBF16(v)
+		}
+		unit.round((*byte)(unsafe.Add(unsafe.Pointer(act), stepBytes/2)), &left[0], records)
+	}
 	for _, typ := range quant.Types() {
 		unpack := emulated.tiles[typ].unpack
-		if typ == quant.BF16 {
+		if typ == quant.BF16 && !pairedBF16 {
 			unpack = func(panel *float32, tile *byte, _, records int) {
 				for i := range records * recordCols * tileRows {
 					*(*float32)(unsafe.Add(unsafe.Pointer(panel), 4*i)) = math.Float32frombits(uint32(binary.LittleEndian.Uint16(unsafe.Slice(tile, 2*i+2)[2*i:])) << 16)
@@ -88,20 +102,26 @@ func TestAMXMatMulInEmulator(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()
 	for _, typ := range []quant.Type{quant.BF16, quant.Q8_0, quant.Q4_K} {
-		if unit.unpack[typ] == nil {
+		if !unit.takes(typ) {
 			continue // plain Go has no panels of quantised types
 		}
 		rnd := rand.New(rand.NewPCG(10, uint64(typ)))
-		for _, shape := range [][3]int{{1, 256, 1}, {37, 512, 21}, {64, 256, 70}} {
+		for _, shape := range [][3]int{{1, 256, 1}, {37, 512, 21}, {64, 768, 70}} {
 			rows, cols, n := shape[0], shape[1], shape[2]
 			o := newOracle(typ, randomWeights(rnd, typ, rows, cols), rows, cols, randomRows(rnd, n, cols), n)
-			m, dst := newMatrix(t, typ, rows, cols, o.w), make([]float32, n*rows)
-			pool.MatMul(Prefill, o.x, n, Product{W: m, Dst: dst})
-			if c := classOf(Prefill, m); c != classMatrix {
-				t.Fatalf("%v: class %d, want the matrix unit's", typ, c)
+			m, phases := newMatrix(t, typ, rows, cols, o.w), map[Phase]class{Prefill: classMatrix}
+			if typ == quant.BF16 && pairedBF16 {
+				phases[Decode] = classSplit
 			}
-			if err := o.check(classMatrix, dst); err != nil {
-				t.Error(err)
+			for ph, want := range phases {
+				dst := make([]float32, n*rows)
+				pool.MatMul(ph, o.x, n, Product{W: m, Dst: dst})
+				if c := classOf(ph, m); c != want {
+					t.Fatalf("%v: class %d, want %d", typ, c, want)
+				}
+				if err := o.check(want, dst); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	}

@@ -16,14 +16,22 @@ type machine struct {
 // matrixUnit multiplies bf16 tiles, see tiles.go: AMX, or VDPBF16PS in the same layout.
 type matrixUnit struct {
 	round    func(act *byte, x *float32, records int)
+	split    func(act *byte, x *float32, records int) // nil: no classSplit
 	unpack   [64]func(panel, tile *byte, records int) // by quant.Type
 	multiply tileProduct
+	once     tileProduct // of panels that come from memory and are used once, with split
+}
+
+// takes says whether the unit multiplies matrices of a type; paired BF16 as it is packed.
+func (u *matrixUnit) takes(t quant.Type) bool {
+	return u != nil && (u.unpack[t] != nil || t == quant.BF16 && pairedBF16)
 }
 
 // tileProduct multiplies a panel of 32 weight rows with groups of 32 activation rows.
 type tileProduct func(config *byte, args *tileArgs)
 
-// tileArgs are what assembly reads at fixed places (_asm/matmul_tiles.go). Sums start as from, [32*groups][32], or as zeros where it
+// tileArgs are what assembly reads at fixed places, and changes (_asm/matmul_tiles.go). Panels of 16 weight rows each have a B tile each
+// panelStep bytes. Sums start as from, [32*groups][32], or as zeros where it
 // is nil, and go to dst, whose rows are strideBytes apart and which may be from. Groups of rows lie groupBytes apart. A product
 // asks for 128 bytes a step at nextAct, and for the lines at nextTile and tileBytes behind it, which moves by tileStep.
 type tileArgs struct {
@@ -32,10 +40,12 @@ type tileArgs struct {
 	from              *float32
 	panel, act        *byte
 	groupBytes        uintptr
-	steps, groups     int // groups is 0 afterwards
+	steps, groups     int
 	nextAct, nextTile *byte
 	tileStep          uintptr
 	tileBytes         uintptr
+	panel2            *byte
+	panelStep         uintptr
 }
 
 // groupQuantizer fills a group of 16 rows, strideBytes apart in x, as quantize does.
@@ -71,6 +81,7 @@ const (
 	classFloat                // float32 panels and activations
 	classInteger              // quantised weights as they are, int8 activations
 	classMatrix               // bf16 tiles
+	classSplit                // bf16 tiles as they are packed, activations as two bf16
 )
 
 // PhasesAlike reports whether matrices of a type and so many columns have one arithmetic in the phases Prefill and Decode, on the
@@ -85,8 +96,10 @@ func classOf(ph Phase, w *Matrix) class {
 	switch {
 	case simd == nil:
 		return classPlain
-	case ph == Prefill && simd.matrix != nil && simd.matrix.unpack[w.typ] != nil && w.cols%recordCols == 0:
+	case ph == Prefill && simd.matrix.takes(w.typ) && w.cols%recordCols == 0:
 		return classMatrix
+	case ph == Decode && w.typ == quant.BF16 && pairedBF16 && simd.matrix != nil && simd.matrix.split != nil && w.cols%recordCols == 0:
+		return classSplit
 	case ph != Exact && simd.tiles[w.typ].dot != nil:
 		return classInteger
 	}

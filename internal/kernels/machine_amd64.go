@@ -13,6 +13,9 @@ import (
 	"terrace/internal/kernels/quant"
 )
 
+// pairedBF16 says that tiles of BF16 have pairs of columns.
+const pairedBF16 = true
+
 func init() {
 	if cpuid.CPU.Supports(cpuid.AVX512BF16) {
 		avx512Machine.matrix = &pairsUnit
@@ -36,7 +39,7 @@ func init() {
 var pairsUnit = matrixUnit{
 	round:    amx.Round,
 	multiply: func(_ *byte, args *tileArgs) { avx512.Pairs((*byte)(unsafe.Pointer(args))) },
-	unpack:   [64]func(panel, tile *byte, records int){quant.F16: amx.UnpackF16, quant.BF16: amx.UnpackBF16},
+	unpack:   [64]func(panel, tile *byte, records int){quant.F16: amx.UnpackF16},
 }
 
 var avx512Machine = machine{
@@ -77,7 +80,7 @@ var avx512Machine = machine{
 	pack: [64]packKernel{
 		quant.Q4_0: avx512.PackQ4_0, quant.Q4_1: avx512.PackQ4_1, quant.Q5_0: avx512.PackQ5_0, quant.Q5_1: avx512.PackQ5_1,
 		quant.Q8_0: avx512.PackQ8_0, quant.Q4_K: avx512.PackQ4_K, quant.Q5_K: avx512.PackQ5_K, quant.Q6_K: avx512.PackQ6_K,
-		quant.IQ4_NL: avx512.PackQ4_0, quant.F16: avx512.PackHalves, quant.BF16: avx512.PackHalves, quant.F32: avx512.PackWords,
+		quant.IQ4_NL: avx512.PackQ4_0, quant.F16: avx512.PackHalves, quant.BF16: avx512.PackWords, quant.F32: avx512.PackWords,
 	},
 }
 
@@ -118,7 +121,7 @@ var avx2Machine = machine{
 	pack: [64]packKernel{
 		quant.Q4_0: avx2.PackQ4_0, quant.Q4_1: avx2.PackQ4_1, quant.Q5_0: avx2.PackQ5_0, quant.Q5_1: avx2.PackQ5_1,
 		quant.Q8_0: avx2.PackQ8_0, quant.Q4_K: avx2.PackQ4_K, quant.Q5_K: avx2.PackQ5_K, quant.Q6_K: avx2.PackQ6_K,
-		quant.IQ4_NL: avx2.PackQ4_0, quant.F16: avx2.PackHalves, quant.BF16: avx2.PackHalves, quant.F32: avx2.PackWords,
+		quant.IQ4_NL: avx2.PackQ4_0, quant.F16: avx2.PackHalves, quant.BF16: avx2.PackWords, quant.F32: avx2.PackWords,
 	},
 }
 
@@ -132,7 +135,9 @@ var amxMachine = machine{
 	pack:     avx512Machine.pack,
 	matrix: &matrixUnit{
 		round:    amx.Round,
+		split:    amx.Split,
 		multiply: func(config *byte, args *tileArgs) { amx.Tiles(config, (*byte)(unsafe.Pointer(args))) },
+		once:     func(config *byte, args *tileArgs) { amx.TilesOnce(config, (*byte)(unsafe.Pointer(args))) },
 		unpack: [64]func(panel, tile *byte, records int){
 			quant.Q4_0:      amx.UnpackQ4_0,
 			quant.Q4_1:      amx.UnpackQ4_1,
@@ -160,7 +165,6 @@ var amxMachine = machine{
 			quant.TQ1_0:     amx.UnpackTQ2_0,
 			quant.TQ2_0:     amx.UnpackTQ2_0,
 			quant.F16:       amx.UnpackF16,
-			quant.BF16:      amx.UnpackBF16,
 		},
 	},
 }

@@ -166,8 +166,11 @@ func (j *matmulJob) plan(ph Phase) {
 	for _, q := range j.products {
 		c := classOf(ph, q.W)
 		j.classes = append(j.classes, c)
-		if c == classMatrix {
-			j.rounded.plan(j.n, j.cols)
+		switch c {
+		case classMatrix:
+			j.rounded.plan(j.n, j.cols, groupRows)
+		case classSplit:
+			j.rounded.plan(j.n, j.cols, splitRows)
 		}
 	}
 	if sizes := j.groupSizes(); sizes != nil {
@@ -201,7 +204,7 @@ func (j *matmulJob) prepareTasks(threads int) int {
 	}
 	tasks := len(j.acts.groups) * j.pieces
 	if j.rounded.steps > 0 {
-		tasks += groupsOf(j.n)
+		tasks += j.rounded.groups
 	}
 	return tasks
 }
@@ -261,8 +264,8 @@ func (j *matmulJob) chunkEnd(product int) int {
 	switch j.classes[product] {
 	case classInteger:
 		return len(j.acts.groups)
-	case classMatrix:
-		return groupsOf(j.n)
+	case classMatrix, classSplit:
+		return j.rounded.groups
 	}
 	return j.n
 }
@@ -282,7 +285,9 @@ func (j *matmulJob) nextChunk(product, from int) int {
 		}
 		return to
 	case classMatrix:
-		return min(from+blockRows, groupsOf(j.n))
+		return min(from+blockRows, j.rounded.groups)
+	case classSplit:
+		return min(from+panelRows/splitRows, j.rounded.groups)
 	}
 	return min(from+panelRows, j.n)
 }

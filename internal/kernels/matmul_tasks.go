@@ -11,6 +11,8 @@ func (j *matmulJob) computeTask(worker, i int) {
 	switch j.classes[t.product] {
 	case classMatrix:
 		j.matrixTask(t, s)
+	case classSplit:
+		j.splitTask(t, s)
 	case classInteger:
 		j.integerTask(t, s)
 	case classFloat:

@@ -105,6 +105,16 @@ func newOracle(typ quant.Type, w []byte, rows, cols int, x []float32, n int) *or
 	return &oracle{typ: typ, rows: rows, cols: cols, n: n, w: w, x: x, want: map[class]ref.Product{}}
 }
 
+// splitProduct is the product with what two bf16 hold of an activation.
+func splitProduct(typ quant.Type, w []byte, rows, cols int, x []float32, n int) ref.Product {
+	parts := make([]float32, len(x))
+	for i, v := range x {
+		high := ref.RoundBF16(v)
+		parts[i] = high + ref.RoundBF16(v-high)
+	}
+	return ref.MatMul(typ, w, rows, cols, parts, n)
+}
+
 // check compares results with the oracle of the class. Errors are relative to the sum of magnitudes: float32 sums of up
 // to 1000 terms, with a scale's rounding on top in the integer arithmetic.
 func (o *oracle) check(c class, got []float32) error {
@@ -114,7 +124,7 @@ func (o *oracle) check(c class, got []float32) error {
 	}
 	if _, ok := o.want[c]; !ok {
 		f := map[class]func(quant.Type, []byte, int, int, []float32, int) ref.Product{
-			classFloat: ref.MatMul, classInteger: ref.MatMulInt8, classMatrix: ref.MatMulBF16}[c]
+			classFloat: ref.MatMul, classInteger: ref.MatMulInt8, classMatrix: ref.MatMulBF16, classSplit: splitProduct}[c]
 		o.want[c] = f(o.typ, o.w, o.rows, o.cols, o.x, o.n)
 	}
 	want := o.want[c]

@@ -91,6 +91,9 @@ func (m *Matrix) tileAt(i int) *byte {
 	return (*byte)(unsafe.Add(unsafe.Pointer(m.packed.Load()), i*m.tile))
 }
 
+// inTile is a byte of packed tile i.
+func (m *Matrix) inTile(i, at int) *byte { return (*byte)(unsafe.Add(unsafe.Pointer(m.tileAt(i)), at)) }
+
 // ensurePacked packs the matrix with the pool's workers unless it is packed already. The caller holds p.mu.
 func (p *Pool) ensurePacked(m *Matrix) {
 	if m.packed.Load() != nil {

@@ -20,7 +20,8 @@ import (
 // Nothing is rounded. The coded types (IQ1 to IQ3, ternary) have a code of their level in 3, 4 or 2 bits instead of their grids' numbers
 // (packed_coded.go says what that costs). Why this order: a load brings the same columns of 16 rows, so that sums stay in vertical lanes
 // (VPDPBUSD adds 4 products a lane) and no kernel ever adds across a register; memory is read once, in rising order.
-// F8_E4M3 records are 32 columns of 16 codes, then 16 float32 scales. Float types are packed as [column][16 rows] in their own element type.
+// F8_E4M3 records are 32 columns of 16 codes, then 16 float32 scales. Float types are packed as [column][16 rows] in their own element type,
+// BF16 on amd64 as [pair of columns][16 rows][2], which are B tiles of AMX.
 type tileFormat struct {
 	headerBytes, recordBytes int
 	records                  int // a call of pack: 1, 2 of NVFP4, or 8 for types with super-blocks
@@ -78,6 +79,9 @@ const recordCols = 32
 func tileBytes(t quant.Type, cols int) int {
 	f := tileFormats[t]
 	if f == nil {
+		if t == quant.BF16 {
+			cols += cols & 1 // pairs
+		}
 		return cols * tileRows * t.BlockBytes()
 	}
 	return f.spanBytes() * (cols / (f.records * recordCols))
@@ -93,6 +97,10 @@ func (m *Matrix) packTile(dst []byte, row0 int) {
 	f := tileFormats[m.typ]
 	for r := range min(tileRows, m.rows-row0) {
 		row := m.data[(row0+r)*m.rowBytes : (row0+r+1)*m.rowBytes]
+		if m.typ == quant.BF16 && pairedBF16 {
+			packPairs(dst, r, row)
+			continue
+		}
 		if f == nil {
 			packFloats(dst, r, row, m.typ.BlockBytes())
 			continue
@@ -130,6 +138,13 @@ func packFloats(dst []byte, r int, row []byte, elemBytes int) {
 	}
 	for k := range len(row) / 2 {
 		put16(dst[k*32+2*r:], get16(row[k*2:]))
+	}
+}
+
+// packPairs packs a row of BF16 as [pair of columns][16 rows][2].
+func packPairs(dst []byte, r int, row []byte) {
+	for k := range len(row) / 2 {
+		put16(dst[k/2*64+4*r+k%2*2:], get16(row[k*2:]))
 	}
 }
 

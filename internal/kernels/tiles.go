@@ -31,24 +31,24 @@ const (
 	mostPanels = 16
 )
 
-// rounded are activations in bf16, slice by slice: of each, groups of 32 rows, each a row of steps, each two A tiles of 16 rows
-// by 32 columns. Rows past the end of the last group hold whatever they held: they only make results that nobody reads.
+// rounded are activations in bf16, slice by slice: of each, groups of rows, each a row of steps, each two A tiles of 16 rows
+// by 32 columns. Groups are of 32 rows, or of 16 that are split. Rows past the end of the last group hold whatever they held: they
+// only make results that nobody reads.
 type rounded struct {
 	buf           []byte
 	huge          *Huge
 	steps, groups int
+	rows          int // of a group
 }
 
-func (a *rounded) plan(n, cols int) {
-	a.steps, a.groups = cols/recordCols, groupsOf(n)
+func (a *rounded) plan(n, cols, rows int) {
+	a.steps, a.groups, a.rows = cols/recordCols, (n+rows-1)/rows, rows
 	if need := a.groups * a.steps * stepBytes; len(a.buf) < need {
 		a.huge.Free()
 		a.huge = NewHuge()
 		a.buf = a.huge.Take(need)
 	}
 }
-
-func groupsOf(n int) int { return (n + groupRows - 1) / groupRows }
 
 // slice is how many steps the slice that starts at a step has.
 func (a *rounded) slice(step int) int { return min(sliceSteps, a.steps-step) }
@@ -62,14 +62,17 @@ func (a *rounded) at(step, g int) *byte {
 // places of a cache.
 const fillSteps = 4
 
-// fill rounds the rows of group g of x [n, cols].
+// fill rounds or splits the rows of group g of x [n, cols].
 func (a *rounded) fill(u *matrixUnit, g int, x []float32, n int) {
-	cols := a.steps * recordCols
+	cols, round := a.steps*recordCols, u.round
+	if a.rows == splitRows {
+		round = u.split
+	}
 	for step := 0; step < a.steps; step += fillSteps {
 		slice := step / sliceSteps * sliceSteps
 		act := unsafe.Add(unsafe.Pointer(a.at(slice, g)), (step-slice)*stepBytes)
-		for r := range min(groupRows, n-g*groupRows) {
-			u.round((*byte)(unsafe.Add(act, r*64)), &x[(g*groupRows+r)*cols+step*recordCols], min(fillSteps, a.steps-step))
+		for r := range min(a.rows, n-g*a.rows) {
+			round((*byte)(unsafe.Add(act, r*64)), &x[(g*a.rows+r)*cols+step*recordCols], min(fillSteps, a.steps-step))
 		}
 	}
 }
@@ -103,21 +106,26 @@ func (s *matmulScratch) makeSums(groups int) {
 // matrixSlice adds the products of one slice of a pair of tiles to the pair's sums, [groups][32][32], or, of the last slice,
 // writes them to where they belong.
 func (j *matmulJob) matrixSlice(t *matmulTask, s *matmulScratch, tile, step int) {
-	q, unpack, steps := j.products[t.product], simd.matrix.unpack[j.products[t.product].W.typ], j.rounded.slice(step)
+	q, steps := j.products[t.product], j.rounded.slice(step)
 	row0 := tile * tileRows
 	rows := min(groupRows, q.W.rows-row0)
 	at := tileBytes(q.W.typ, step*recordCols)
-	for half := range tilesOf(rows) {
-		unpack(&s.bf16[half*stepBytes/2], (*byte)(unsafe.Add(unsafe.Pointer(q.W.tileAt(tile+half)), at)), steps)
+	a := &s.args
+	*a = tileArgs{groupBytes: uintptr(steps) * stepBytes, steps: steps, tileBytes: uintptr(q.W.tile)}
+	if unpack := simd.matrix.unpack[q.W.typ]; unpack != nil {
+		for half := range tilesOf(rows) {
+			unpack(&s.bf16[half*stepBytes/2], q.W.inTile(tile+half, at), steps)
+		}
+		a.panel, a.panel2, a.panelStep = &s.bf16[0], &s.bf16[stepBytes/2], stepBytes
+	} else {
+		a.pairs(q.W, tile, at)
 	}
 	groups, panel := t.to-t.from, (tile-t.first)/2
 	sums := s.sums[panel*groups*groupRows*groupRows:]
-	a := &s.args
-	*a = tileArgs{panel: &s.bf16[0], groupBytes: uintptr(steps) * stepBytes, steps: steps,
-		nextAct: j.rounded.at((step+steps)%j.rounded.steps, t.from), nextTile: q.W.tileAt(tile), tileBytes: uintptr(q.W.tile)}
-	a.nextAct = (*byte)(unsafe.Add(unsafe.Pointer(a.nextAct), panel*groups*steps*128))
+	a.nextAct = (*byte)(unsafe.Add(unsafe.Pointer(j.rounded.at((step+steps)%j.rounded.steps, t.from)), panel*groups*steps*128))
+	a.nextTile = q.W.tileAt(tile)
 	if tile+2 < t.last {
-		a.nextTile = (*byte)(unsafe.Add(unsafe.Pointer(q.W.tileAt(tile+2)), at))
+		a.nextTile = q.W.inTile(tile+2, at)
 		a.tileStep = uintptr(tileBytes(q.W.typ, steps*recordCols) / (groups * steps))
 	}
 	multiply := func(dst *float32, stride, first, last int) {
@@ -148,4 +156,9 @@ func (j *matmulJob) matrixSlice(t *matmulTask, s *matmulScratch, tile, step int)
 			copy(q.Dst[(g*groupRows+r)*q.W.rows+row0:][:rows], s.out[r*groupRows:])
 		}
 	}
+}
+
+// pairs makes the panels the pair of tiles itself from a byte on; the second is the first where there is none.
+func (a *tileArgs) pairs(m *Matrix, tile, at int) {
+	a.panel, a.panel2, a.panelStep = m.inTile(tile, at), m.inTile(min(tile+1, tilesOf(m.rows)-1), at), stepBytes/2
 }

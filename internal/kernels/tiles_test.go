@@ -62,10 +62,10 @@ func modelTiles(_ *byte, args *tileArgs) {
 			}
 		}
 		for s := range steps {
-			aAt, bAt := g*int(args.groupBytes)+s*2048, s*2048
+			aAt, bAt := g*int(args.groupBytes)+s*2048, s*int(args.panelStep)
 			u.load(4, unsafe.Add(a, aAt), 64)
 			u.load(6, unsafe.Add(b, bAt), 64)
-			u.load(7, unsafe.Add(b, bAt+1024), 64)
+			u.load(7, unsafe.Add(unsafe.Pointer(args.panel2), bAt), 64)
 			u.load(5, unsafe.Add(a, aAt+1024), 64)
 			u.dotBF16(0, 4, 6)
 			u.dotBF16(1, 4, 7)
@@ -110,6 +110,46 @@ func TestMatrixUnitBlocks(t *testing.T) {
 	modelMatrixUnit(t, pairsUnit.multiply)
 	checkMatrixUnit(t, quant.Q8_0, 50, sliceSteps*recordCols+96, blockRows*groupRows+40)
 	checkMatrixUnit(t, quant.BF16, (2*mostPanels*16+1)*tileRows, sliceSteps*recordCols+32, 3)
+}
+
+// TestSplitRows: few rows of BF16, within a group of 16 and in several, with rows that are added, alone and together.
+func TestSplitRows(t *testing.T) {
+	modelMatrixUnit(t, pairsUnit.multiply)
+	pool := NewPool(2)
+	defer pool.Close()
+	units := map[string]tileProduct{"pairs": pairsUnit.multiply}
+	if slices.Contains(available, isaAMX) {
+		units["amx"] = amxMachine.matrix.once
+	}
+	for name, unit := range units {
+		simd.matrix.once = unit
+		for _, shape := range [][3]int{{50, 1120, 1}, {33, 64, 16}, {64, 544, 17}, {40, 96, 150}} {
+			rows, cols, n := shape[0], shape[1], shape[2]
+			rnd := rand.New(rand.NewPCG(6, uint64(rows)))
+			o := newOracle(quant.BF16, randomWeights(rnd, quant.BF16, rows, cols), rows, cols, randomRows(rnd, n, cols), n)
+			m, dst, added, alone := newMatrix(t, quant.BF16, rows, cols, o.w), make([]float32, n*rows), make([]float32, n*rows), make([]float32, rows)
+			if c := classOf(Decode, m); c != classSplit {
+				t.Fatalf("class %d, want that of split rows", c)
+			}
+			pool.MatMul(Decode, o.x, n, Product{W: m, Dst: dst})
+			if err := o.check(classSplit, dst); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			pool.MatMul(Decode, o.x[(n-1)*cols:], 1, Product{W: m, Dst: alone})
+			for i := range added {
+				added[i] = float32(i)
+			}
+			pool.MatMul(Decode, o.x, n, Product{W: m, Dst: added, Add: true})
+			for i, v := range dst {
+				if added[i] != float32(i)+v {
+					t.Fatalf("%s [%d, %d] by %d: result %d added to %d is %v, want %v", name, rows, cols, n, i, i, added[i], float32(i)+v)
+				}
+			}
+			if !slices.Equal(alone, dst[(n-1)*rows:]) {
+				t.Errorf("%s [%d, %d]: the last row alone differs from the same among %d", name, rows, cols, n)
+			}
+		}
+	}
 }
 
 // TestMatrixUnitModel runs amx.Tiles' own steps on the model of the tile registers.
@@ -161,11 +201,12 @@ func TestMatrixKernelsStayInside(t *testing.T) {
 			}
 			x := floatsOf(guarded(t, groupRows*cols*4, head))
 			copy(x, randomRows(rnd, groupRows, cols))
-			a := rounded{buf: act, steps: steps, groups: 1}
+			a := rounded{buf: act, steps: steps, groups: 1, rows: groupRows}
 			a.fill(simd.matrix, 0, x, groupRows)
 			got, want := floatsOf(guarded(t, groupRows*groupRows*4, head)), make([]float32, groupRows*groupRows)
 			args := func(dst []float32) *tileArgs {
-				return &tileArgs{dst: &dst[0], strideBytes: groupRows * 4, panel: &panel[0], act: &act[0], steps: steps, groups: 1}
+				return &tileArgs{dst: &dst[0], strideBytes: groupRows * 4, panel: &panel[0], panel2: &panel[stepBytes/2], panelStep: stepBytes,
+					act: &act[0], steps: steps, groups: 1}
 			}
 			pairsUnit.multiply(nil, args(got))
 			if typ > quant.Q4_1 && head {

@@ -27,13 +27,16 @@ func bf16Pairs(s *simd) {
 		return r
 	}
 	dst, stride, steps, act, from := field(argDst), field(argStride), field(argSteps), field(argAct), field(argFrom)
-	a, b, left, rows, inner := GP64(), GP64(), GP64(), GP64(), GP64()
+	a, left, rows, inner, b, b2 := GP64(), GP64(), GP64(), GP64(), GP64(), GP64()
+	panelStep := field(argPanelStep)
+	SUBQ(U32(1024), panelStep)
 	acc, w, x := s.vecs(16), s.vecs(2), s.vecs(4)
 	Label("group")
 	XORQ(rows, rows) // 0, 512, 1024, 1536: the pass's first row in the A tiles
 	Label("pass")
 	LEAQ(Mem{Base: act, Index: rows, Scale: 1}, a)
 	MOVQ(at(args, argPanel), b)
+	MOVQ(at(args, argPanel2), b2)
 	MOVQ(steps, left)
 	TESTQ(from, from)
 	JZ(LabelRef("zero"))
@@ -50,9 +53,8 @@ func bf16Pairs(s *simd) {
 	MOVQ(U32(4), inner)
 	Label("quarter")
 	for p := range 4 {
-		for v := range w {
-			s.load(Mem{Base: b, Disp: 1024*v + 64*p}, w[v])
-		}
+		s.load(at(b, 64*p), w[0])
+		s.load(at(b2, 64*p), w[1])
 		for t := range 8 {
 			xt := x[t%len(x)]
 			VPBROADCASTD(Mem{Base: a, Disp: 64*t + 4*p}, xt)
@@ -63,10 +65,12 @@ func bf16Pairs(s *simd) {
 	}
 	ADDQ(U8(16), a)
 	ADDQ(U32(256), b)
+	ADDQ(U32(256), b2)
 	DECQ(inner)
 	JNZ(LabelRef("quarter"))
 	ADDQ(U32(2048-64), a)
-	ADDQ(U32(1024), b)
+	ADDQ(panelStep, b)
+	ADDQ(panelStep, b2)
 	DECQ(left)
 	JNZ(LabelRef("step"))
 	for t := range 8 {

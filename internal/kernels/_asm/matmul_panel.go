@@ -46,43 +46,32 @@ func (s *simd) panel(elem string, T int) {
 	for _, a := range acc {
 		s.zero(a)
 	}
-	Label("column")
-	elemBytes := 2
-	if elem == "F32" {
-		elemBytes = 4
-	}
-	for v, r := range w {
-		m := Mem{Base: panel, Disp: v * s.lanes * elemBytes}
-		switch elem {
-		case "F32":
-			VMOVUPS(m, r)
-		case "F16":
-			VCVTPH2PS(m, r)
-		case "BF16":
-			VPMOVZXWD(m, r)
-			VPSLLD(U8(16), r, r)
+	multiply := func(column int) {
+		for t := range T {
+			x := rows[t]
+			x.Disp += 4 * column
+			if s.zmm {
+				VFMADD231PS_BCST(x, w[0], acc[t])
+				continue
+			}
+			VBROADCASTSS(x, b)
+			for v := range vs {
+				VFMADD231PS(b, w[v], acc[t*vs+v])
+			}
 		}
 	}
-	if T == 1 && elem != "F32" || T == 1 && s.zmm {
-		PREFETCHT0(Mem{Base: panel, Disp: prefetchAhead})
-	}
-	for t := range T {
-		if s.zmm {
-			VFMADD231PS_BCST(rows[t], w[0], acc[t])
-			continue
-		}
-		VBROADCASTSS(rows[t], b)
-		for v := range vs {
-			VFMADD231PS(b, w[v], acc[t*vs+v])
+	advance := func(columns, elemBytes int) {
+		ADDQ(U32(16*elemBytes*columns), panel)
+		ADDQ(U8(4*columns), x)
+		if T > 4 {
+			ADDQ(U8(4*columns), rows[4].Base)
 		}
 	}
-	ADDQ(U32(16*elemBytes), panel)
-	ADDQ(U8(4), x)
-	if T > 4 {
-		ADDQ(U8(4), rows[4].Base)
+	if elem == "BF16" {
+		s.panelPairs(panel, k, w, T, multiply, advance)
+	} else {
+		s.panelColumns(elem, panel, k, w, T, multiply, advance)
 	}
-	DECQ(k)
-	JNZ(LabelRef("column"))
 	for i, a := range acc {
 		m := Mem{Base: out, Disp: i * s.lanes * 4}
 		VADDPS(m, a, a)
@@ -90,6 +79,59 @@ func (s *simd) panel(elem string, T int) {
 	}
 	VZEROUPPER()
 	RET()
+}
+
+// panelColumns emits the loop over columns of 16 numbers.
+func (s *simd) panelColumns(elem string, panel, k reg.Register, w []reg.VecPhysical, T int, multiply func(column int), advance func(columns, elemBytes int)) {
+	Label("column")
+	elemBytes := 2
+	if elem == "F32" {
+		elemBytes = 4
+	}
+	for v, r := range w {
+		m := Mem{Base: panel, Disp: v * s.lanes * elemBytes}
+		if elem == "F32" {
+			VMOVUPS(m, r)
+		} else {
+			VCVTPH2PS(m, r)
+		}
+	}
+	if T == 1 && elem != "F32" || T == 1 && s.zmm {
+		PREFETCHT0(Mem{Base: panel, Disp: prefetchAhead})
+	}
+	multiply(0)
+	advance(1, elemBytes)
+	DECQ(k)
+	JNZ(LabelRef("column"))
+}
+
+// panelPairs emits the loop over pairs of columns, 16 dwords with a row's two bf16 each, and of an odd number the last.
+func (s *simd) panelPairs(panel, k reg.Register, w []reg.VecPhysical, T int, multiply func(column int), advance func(columns, elemBytes int)) {
+	both := s.vecs(len(w))
+	load := func() {
+		for v, r := range both {
+			s.load(at(panel, v*s.lanes*4), r)
+			VPSLLD(U8(16), r, w[v])
+		}
+		multiply(0)
+	}
+	SUBQ(U8(2), k)
+	JL(LabelRef("odd"))
+	Label("pair")
+	load()
+	PREFETCHT0(Mem{Base: panel, Disp: prefetchAhead})
+	for v, r := range both {
+		s.and(s.dwordOf(0xFFFF0000), r, w[v])
+	}
+	multiply(1)
+	advance(2, 2)
+	SUBQ(U8(2), k)
+	JGE(LabelRef("pair"))
+	Label("odd")
+	CMPQ(k, I8(-2))
+	JE(LabelRef("done"))
+	load()
+	Label("done")
 }
 
 // rowPointers are the addresses of T rows: base, +stride, +2*stride, +3*stride, and the same from row 4.

@@ -8,7 +8,8 @@ import (
 
 func init() {
 	register("matmul_tiles", "amx", func() {
-		tiles()
+		tiles("Tiles", false)
+		tiles("TilesOnce", true)
 		tilePeaks()
 	})
 	register("matmul_bf16", "amx", func() {
@@ -16,9 +17,9 @@ func init() {
 		for _, f := range formats {
 			s.unpackBF16(f)
 		}
-		s.floatsBF16("F16")
-		s.floatsBF16("BF16")
+		s.unpackF16()
 		s.roundBF16()
+		s.splitBF16()
 	})
 }
 
@@ -36,39 +37,44 @@ const (
 	argNextTile
 	argTileStep
 	argTileBytes
+	argPanel2
+	argPanelStep
 )
+
+// onceAhead is prefetchAhead for panels that are used once, of which there are two.
+const onceAhead = 2048
 
 // tiles emits the AMX product of 32 weight rows with groups of 32 activation rows. One step is 32 columns: an A tile is
 // 16 activation rows by 32 bf16 (1 KiB), a B tile 16 pairs of columns by 16 weight rows by 2 (1 KiB); act holds two A
-// tiles a step, panel two B tiles a step. The four products C stay in tiles 0..3 for all steps:
+// tiles a step, panel and panel2 a B tile a step. The four products C stay in tiles 0..3 for all steps:
 //
 //	step: 4 tile loads (about 8 cycles each) beside 4 TDPBF16PS (16 cycles each, 8192 multiply-adds)
 //
 // so that the multiplier is the limit where the panel stays in the first-level cache. C starts as the rows of 32 numbers at from,
-// or as zeros. Result C[i][j] goes to dst[16*i..][16*j..], rows strideBytes apart. The tile state is configured
+// or as zeros. Result C[i][j] goes to dst[16*i..][16*j..], rows strideBytes apart. Once is for few rows: the panel is read from
+// memory, and asked for ahead. The tile state is configured
 // and released inside the call: no goroutine ever leaves it behind, and the kernel saves it if a signal comes between.
-func tiles() {
-	TEXT("Tiles", NOSPLIT, "func(config, args *byte)")
-	Doc("Tiles multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows; args is a tileArgs of package kernels.")
+func tiles(name string, once bool) {
+	TEXT(name, NOSPLIT, "func(config, args *byte)")
+	Doc(name + " multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows; args is a tileArgs of package kernels.")
 	Load(Param("config"), reg.RAX)
 	tileConfig(regAX)
-	stride, dst, left, tileRow, act, panel := reg.RAX, reg.RBX, reg.RCX, reg.RDX, reg.RSI, reg.RDI
-	ownDst, nextTile, tileStep, tileBytes, from, group, nextFrom, nextAct := reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13, reg.R14, reg.R15
+	stride, panel2, left, tileRow, act, panel := reg.RAX, reg.RBX, reg.RCX, reg.RDX, reg.RSI, reg.RDI
+	ownDst, nextTile, panelStep, tileBytes, from, tileStep, nextFrom, nextAct := reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13, reg.R14, reg.R15
 	args := func() reg.Register { return Load(Param("args"), left) }
 	args()
-	MOVQ(at(left, argDst), dst)
 	MOVQ(at(left, argStride), stride)
 	MOVQ(at(left, argFrom), from)
-	MOVQ(at(left, argAct), group)
+	MOVQ(at(left, argTileStep), tileStep)
 	MOVQ(at(left, argNextAct), nextAct)
 	MOVQ(at(left, argNextTile), nextTile)
-	MOVQ(at(left, argTileStep), tileStep)
 	MOVQ(at(left, argTileBytes), tileBytes)
+	MOVQ(at(left, argPanelStep), panelStep)
 	Label("group")
 	args()
-	MOVQ(at(left, argPanel), panel)
-	MOVQ(panel, nextFrom)
-	MOVQ(dst, ownDst)
+	MOVQ(at(left, argPanel), nextFrom)
+	MOVQ(at(left, argPanel2), panel2)
+	MOVQ(at(left, argDst), ownDst)
 	TESTQ(from, from)
 	JZ(LabelRef("zero"))
 	MOVQ(from, panel)
@@ -82,52 +88,65 @@ func tiles() {
 	MOVQ(from, nextFrom)
 	JMP(LabelRef("start"))
 	Label("zero")
+	MOVQ(nextFrom, panel)
 	for c := range 4 {
 		tileZero(c)
 	}
 	Label("start")
 	MOVQ(U32(64), tileRow)
-	MOVQ(group, act)
 	args()
+	MOVQ(at(left, argAct), act)
 	MOVQ(at(left, argSteps), left)
 	Label("step")
 	tileLoadStreaming(4, regSI, regDX, 0)
 	tileLoad(6, regDI, regDX, 0)
-	tileLoad(7, regDI, regDX, 1024)
+	tileLoad(7, regBX, regDX, 0)
 	tileLoadStreaming(5, regSI, regDX, 1024)
 	tileDotBF16(0, 4, 6)
 	tileDotBF16(1, 4, 7)
 	tileDotBF16(2, 5, 6)
 	tileDotBF16(3, 5, 7)
-	for i := range 4 {
-		PREFETCHT0(at(nextFrom, 64*i))
+	if once {
+		for i := range 16 {
+			PREFETCHT0(at(panel, onceAhead+64*i))
+			PREFETCHT0(at(panel2, onceAhead+64*i))
+		}
+	} else {
+		for i := range 4 {
+			PREFETCHT0(at(nextFrom, 64*i))
+		}
+		PREFETCHT1(at(nextAct, 0))
+		PREFETCHT1(at(nextAct, 64))
+		PREFETCHT1(at(nextTile, 0))
+		PREFETCHT1(Mem{Base: nextTile, Index: tileBytes, Scale: 1})
+		for range 2 {
+			prefetchWriteR8(0)
+			prefetchWriteR8(64)
+			ADDQ(stride, ownDst)
+		}
+		ADDQ(U32(256), nextFrom)
+		ADDQ(U32(128), nextAct)
+		ADDQ(tileStep, nextTile)
 	}
-	PREFETCHT1(at(nextAct, 0))
-	PREFETCHT1(at(nextAct, 64))
-	PREFETCHT1(at(nextTile, 0))
-	PREFETCHT1(Mem{Base: nextTile, Index: tileBytes, Scale: 1})
-	for range 2 {
-		prefetchWriteR8(0)
-		prefetchWriteR8(64)
-		ADDQ(stride, ownDst)
-	}
-	ADDQ(tileStep, nextTile)
-	ADDQ(U32(256), nextFrom)
-	ADDQ(U32(128), nextAct)
 	ADDQ(U32(2048), act)
-	ADDQ(U32(2048), panel)
+	ADDQ(panelStep, panel)
+	ADDQ(panelStep, panel2)
 	DECQ(left)
 	JNZ(LabelRef("step"))
+	args()
+	dst := panel2
+	MOVQ(at(left, argDst), dst)
 	tileStore(0, regBX, regAX, 0)
 	tileStore(1, regBX, regAX, 64)
-	MOVQ(stride, left)
-	SHLQ(U8(4), left)
-	ADDQ(left, dst)
+	MOVQ(stride, act)
+	SHLQ(U8(4), act)
+	ADDQ(act, dst)
 	tileStore(2, regBX, regAX, 0)
 	tileStore(3, regBX, regAX, 64)
-	ADDQ(left, dst)
-	args()
-	ADDQ(at(left, argGroupBytes), group)
+	ADDQ(act, dst)
+	MOVQ(dst, at(left, argDst))
+	MOVQ(at(left, argGroupBytes), act)
+	ADDQ(act, at(left, argAct))
 	DECQ(at(left, argGroups))
 	JNZ(LabelRef("group"))
 	tileRelease()
@@ -216,11 +235,10 @@ func (s *simd) unpackBF16(f format) {
 	RET()
 }
 
-// floatsBF16 emits the same for packed F16 or BF16 tiles.
-func (s *simd) floatsBF16(elem string) {
-	name := "Unpack" + elem
-	s.function(name, "func(panel *byte, tile *byte, records int)",
-		name+" writes 32-column spans of a packed "+elem+" tile as bf16 B tiles, 2048 bytes apart.")
+// unpackF16 emits the same for packed F16 tiles.
+func (s *simd) unpackF16() {
+	s.function("UnpackF16", "func(panel *byte, tile *byte, records int)",
+		"UnpackF16 writes 32-column spans of a packed F16 tile as bf16 B tiles, 2048 bytes apart.")
 	panel := Load(Param("panel"), GP64())
 	tile := Load(Param("tile"), GP64())
 	left := Load(Param("records"), GP64())
@@ -228,13 +246,9 @@ func (s *simd) floatsBF16(elem string) {
 	order := s.interleave()
 	Label("record")
 	for p := range 16 {
-		if elem == "F16" {
-			VCVTPH2PS(Mem{Base: tile, Disp: p * 64}, a)
-			VCVTPH2PS(Mem{Base: tile, Disp: p*64 + 32}, b)
-			pairsToBF16(a, b, a)
-		} else {
-			VMOVDQU32(Mem{Base: tile, Disp: p * 64}, a)
-		}
+		VCVTPH2PS(Mem{Base: tile, Disp: p * 64}, a)
+		VCVTPH2PS(Mem{Base: tile, Disp: p*64 + 32}, b)
+		pairsToBF16(a, b, a)
 		VPERMW(a, order, a)
 		VMOVDQU32(a, Mem{Base: panel, Disp: p * 64})
 	}
@@ -259,6 +273,35 @@ func (s *simd) roundBF16() {
 	VMOVUPS(Mem{Base: x, Disp: 64}, b)
 	pairsToBF16(a, b, a)
 	VMOVDQU32(a, Mem{Base: act})
+	ADDQ(U32(2048), act)
+	ADDQ(U32(128), x)
+	DECQ(left)
+	JNZ(LabelRef("record"))
+	VZEROUPPER()
+	RET()
+}
+
+// splitBF16 emits the conversion of one activation row to its places in pairs of A tiles: what bf16 holds of a number, and what it
+// leaves, in bf16 too. Both together have 16 bits of it.
+func (s *simd) splitBF16() {
+	s.function("Split", "func(act *byte, x *float32, records int)",
+		"Split writes 32*records floats as bf16, each 32 (64 bytes) 2048 bytes after the last, and 1024 bytes behind what that leaves.")
+	act := Load(Param("act"), GP64())
+	x := Load(Param("x"), GP64())
+	left := Load(Param("records"), GP64())
+	a, b, both, wide := s.vec(), s.vec(), s.vec(), s.vec()
+	Label("record")
+	VMOVUPS(Mem{Base: x}, a)
+	VMOVUPS(Mem{Base: x, Disp: 64}, b)
+	pairsToBF16(a, b, both)
+	VMOVDQU32(both, Mem{Base: act})
+	for i, v := range []reg.VecPhysical{a, b} {
+		VPMOVZXWD(Mem{Base: act, Disp: 32 * i}, wide)
+		VPSLLD(U8(16), wide, wide)
+		VSUBPS(wide, v, v)
+	}
+	pairsToBF16(a, b, both)
+	VMOVDQU32(both, Mem{Base: act, Disp: 1024})
 	ADDQ(U32(2048), act)
 	ADDQ(U32(128), x)
 	DECQ(left)

@@ -70,8 +70,8 @@ func UnpackTQ2_0(panel *byte, tile *byte, records int)
 // UnpackF16 writes 32-column spans of a packed F16 tile as bf16 B tiles, 2048 bytes apart.
 func UnpackF16(panel *byte, tile *byte, records int)
 
-// UnpackBF16 writes 32-column spans of a packed BF16 tile as bf16 B tiles, 2048 bytes apart.
-func UnpackBF16(panel *byte, tile *byte, records int)
-
 // Round writes 32*records floats as bf16, each 32 (64 bytes) 2048 bytes after the last.
 func Round(act *byte, x *float32, records int)
+
+// Split writes 32*records floats as bf16, each 32 (64 bytes) 2048 bytes after the last, and 1024 bytes behind what that leaves.
+func Split(act *byte, x *float32, records int)

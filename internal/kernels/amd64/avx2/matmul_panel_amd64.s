@@ -257,29 +257,59 @@ TEXT ·PanelBF16x1(SB), NOSPLIT, $0-40
 	MOVQ  k+32(FP), BX
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
+	SUBQ  $0x02, BX
+	JL    odd
 
-column:
-	VPMOVZXWD    (CX), Y2
-	VPSLLD       $0x10, Y2, Y2
-	VPMOVZXWD    16(CX), Y3
-	VPSLLD       $0x10, Y3, Y3
-	PREFETCHT0   4096(CX)
+pair:
+	VMOVDQU      (CX), Y5
+	VPSLLD       $0x10, Y5, Y2
+	VMOVDQU      32(CX), Y6
+	VPSLLD       $0x10, Y6, Y3
 	VBROADCASTSS (DX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         $0x00000020, CX
-	ADDQ         $0x04, DX
-	DECQ         BX
-	JNZ          column
-	VADDPS       (AX), Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
-	VMOVUPS      Y1, 32(AX)
+	PREFETCHT0   4096(CX)
+	VPAND        dwordsffff0000<>+0(SB), Y5, Y2
+	VPAND        dwordsffff0000<>+0(SB), Y6, Y3
+	VBROADCASTSS 4(DX), Y4
+	VFMADD231PS  Y4, Y2, Y0
+	VFMADD231PS  Y4, Y3, Y1
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JGE          pair
+
+odd:
+	CMPQ         BX, $-2
+	JE           done
+	VMOVDQU      (CX), Y5
+	VPSLLD       $0x10, Y5, Y2
+	VMOVDQU      32(CX), Y6
+	VPSLLD       $0x10, Y6, Y3
+	VBROADCASTSS (DX), Y4
+	VFMADD231PS  Y4, Y2, Y0
+	VFMADD231PS  Y4, Y3, Y1
+
+done:
+	VADDPS  (AX), Y0, Y0
+	VMOVUPS Y0, (AX)
+	VADDPS  32(AX), Y1, Y1
+	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
 	RET
 
+DATA dwordsffff0000<>+0(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+4(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+8(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+12(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+16(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+20(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+24(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+28(SB)/4, $0xffff0000
+GLOBL dwordsffff0000<>(SB), RODATA|NOPTR, $32
+
 // func PanelBF16x2(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·PanelBF16x2(SB), NOSPLIT, $0-40
 	MOVQ  out+0(FP), AX
 	MOVQ  panel+8(FP), CX
@@ -290,35 +320,62 @@ TEXT ·PanelBF16x2(SB), NOSPLIT, $0-40
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	SUBQ  $0x02, SI
+	JL    odd
 
-column:
-	VPMOVZXWD    (CX), Y4
-	VPSLLD       $0x10, Y4, Y4
-	VPMOVZXWD    16(CX), Y5
-	VPSLLD       $0x10, Y5, Y5
+pair:
+	VMOVDQU      (CX), Y7
+	VPSLLD       $0x10, Y7, Y4
+	VMOVDQU      32(CX), Y8
+	VPSLLD       $0x10, Y8, Y5
 	VBROADCASTSS (DX), Y6
 	VFMADD231PS  Y6, Y4, Y0
 	VFMADD231PS  Y6, Y5, Y1
 	VBROADCASTSS (DX)(BX*1), Y6
 	VFMADD231PS  Y6, Y4, Y2
 	VFMADD231PS  Y6, Y5, Y3
-	ADDQ         $0x00000020, CX
-	ADDQ         $0x04, DX
-	DECQ         SI
-	JNZ          column
-	VADDPS       (AX), Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
-	VMOVUPS      Y1, 32(AX)
-	VADDPS       64(AX), Y2, Y2
-	VMOVUPS      Y2, 64(AX)
-	VADDPS       96(AX), Y3, Y3
-	VMOVUPS      Y3, 96(AX)
+	PREFETCHT0   4096(CX)
+	VPAND        dwordsffff0000<>+0(SB), Y7, Y4
+	VPAND        dwordsffff0000<>+0(SB), Y8, Y5
+	VBROADCASTSS 4(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 4(DX)(BX*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, SI
+	JGE          pair
+
+odd:
+	CMPQ         SI, $-2
+	JE           done
+	VMOVDQU      (CX), Y7
+	VPSLLD       $0x10, Y7, Y4
+	VMOVDQU      32(CX), Y8
+	VPSLLD       $0x10, Y8, Y5
+	VBROADCASTSS (DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS (DX)(BX*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+
+done:
+	VADDPS  (AX), Y0, Y0
+	VMOVUPS Y0, (AX)
+	VADDPS  32(AX), Y1, Y1
+	VMOVUPS Y1, 32(AX)
+	VADDPS  64(AX), Y2, Y2
+	VMOVUPS Y2, 64(AX)
+	VADDPS  96(AX), Y3, Y3
+	VMOVUPS Y3, 96(AX)
 	VZEROUPPER
 	RET
 
 // func PanelBF16x4(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·PanelBF16x4(SB), NOSPLIT, $0-40
 	MOVQ  out+0(FP), AX
 	MOVQ  panel+8(FP), CX
@@ -334,12 +391,14 @@ TEXT ·PanelBF16x4(SB), NOSPLIT, $0-40
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	SUBQ  $0x02, SI
+	JL    odd
 
-column:
-	VPMOVZXWD    (CX), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VPMOVZXWD    16(CX), Y9
-	VPSLLD       $0x10, Y9, Y9
+pair:
+	VMOVDQU      (CX), Y11
+	VPSLLD       $0x10, Y11, Y8
+	VMOVDQU      32(CX), Y12
+	VPSLLD       $0x10, Y12, Y9
 	VBROADCASTSS (DX), Y10
 	VFMADD231PS  Y10, Y8, Y0
 	VFMADD231PS  Y10, Y9, Y1
@@ -352,25 +411,62 @@ column:
 	VBROADCASTSS (DX)(DI*1), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VFMADD231PS  Y10, Y9, Y7
-	ADDQ         $0x00000020, CX
-	ADDQ         $0x04, DX
-	DECQ         SI
-	JNZ          column
-	VADDPS       (AX), Y0, Y0
-	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
-	VMOVUPS      Y1, 32(AX)
-	VADDPS       64(AX), Y2, Y2
-	VMOVUPS      Y2, 64(AX)
-	VADDPS       96(AX), Y3, Y3
-	VMOVUPS      Y3, 96(AX)
-	VADDPS       128(AX), Y4, Y4
-	VMOVUPS      Y4, 128(AX)
-	VADDPS       160(AX), Y5, Y5
-	VMOVUPS      Y5, 160(AX)
-	VADDPS       192(AX), Y6, Y6
-	VMOVUPS      Y6, 192(AX)
-	VADDPS       224(AX), Y7, Y7
-	VMOVUPS      Y7, 224(AX)
+	PREFETCHT0   4096(CX)
+	VPAND        dwordsffff0000<>+0(SB), Y11, Y8
+	VPAND        dwordsffff0000<>+0(SB), Y12, Y9
+	VBROADCASTSS 4(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 4(DX)(BX*1), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 4(DX)(BX*2), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 4(DX)(DI*1), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, SI
+	JGE          pair
+
+odd:
+	CMPQ         SI, $-2
+	JE           done
+	VMOVDQU      (CX), Y11
+	VPSLLD       $0x10, Y11, Y8
+	VMOVDQU      32(CX), Y12
+	VPSLLD       $0x10, Y12, Y9
+	VBROADCASTSS (DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS (DX)(BX*1), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS (DX)(BX*2), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS (DX)(DI*1), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+
+done:
+	VADDPS  (AX), Y0, Y0
+	VMOVUPS Y0, (AX)
+	VADDPS  32(AX), Y1, Y1
+	VMOVUPS Y1, 32(AX)
+	VADDPS  64(AX), Y2, Y2
+	VMOVUPS Y2, 64(AX)
+	VADDPS  96(AX), Y3, Y3
+	VMOVUPS Y3, 96(AX)
+	VADDPS  128(AX), Y4, Y4
+	VMOVUPS Y4, 128(AX)
+	VADDPS  160(AX), Y5, Y5
+	VMOVUPS Y5, 160(AX)
+	VADDPS  192(AX), Y6, Y6
+	VMOVUPS Y6, 192(AX)
+	VADDPS  224(AX), Y7, Y7
+	VMOVUPS Y7, 224(AX)
 	VZEROUPPER
 	RET

@@ -287,23 +287,54 @@ TEXT ·PanelBF16x1(SB), NOSPLIT, $0-40
 	MOVQ   xStrideBytes+24(FP), BX
 	MOVQ   k+32(FP), BX
 	VPXORD Z0, Z0, Z0
+	SUBQ   $0x02, BX
+	JL     odd
 
-column:
-	VPMOVZXWD        (CX), Z1
-	VPSLLD           $0x10, Z1, Z1
-	PREFETCHT0       4096(CX)
+pair:
+	VMOVDQU32        (CX), Z3
+	VPSLLD           $0x10, Z3, Z1
 	VFMADD231PS.BCST (DX), Z1, Z0
-	ADDQ             $0x00000020, CX
-	ADDQ             $0x04, DX
-	DECQ             BX
-	JNZ              column
-	VADDPS           (AX), Z0, Z0
-	VMOVUPS          Z0, (AX)
+	PREFETCHT0       4096(CX)
+	VPANDD           dwordsffff0000<>+0(SB), Z3, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z0
+	ADDQ             $0x00000040, CX
+	ADDQ             $0x08, DX
+	SUBQ             $0x02, BX
+	JGE              pair
+
+odd:
+	CMPQ             BX, $-2
+	JE               done
+	VMOVDQU32        (CX), Z3
+	VPSLLD           $0x10, Z3, Z1
+	VFMADD231PS.BCST (DX), Z1, Z0
+
+done:
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
 
+DATA dwordsffff0000<>+0(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+4(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+8(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+12(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+16(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+20(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+24(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+28(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+32(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+36(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+40(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+44(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+48(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+52(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+56(SB)/4, $0xffff0000
+DATA dwordsffff0000<>+60(SB)/4, $0xffff0000
+GLOBL dwordsffff0000<>(SB), RODATA|NOPTR, $64
+
 // func PanelBF16x2(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·PanelBF16x2(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -312,25 +343,41 @@ TEXT ·PanelBF16x2(SB), NOSPLIT, $0-40
 	MOVQ   k+32(FP), SI
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
+	SUBQ   $0x02, SI
+	JL     odd
 
-column:
-	VPMOVZXWD        (CX), Z2
-	VPSLLD           $0x10, Z2, Z2
+pair:
+	VMOVDQU32        (CX), Z4
+	VPSLLD           $0x10, Z4, Z2
 	VFMADD231PS.BCST (DX), Z2, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z2, Z1
-	ADDQ             $0x00000020, CX
-	ADDQ             $0x04, DX
-	DECQ             SI
-	JNZ              column
-	VADDPS           (AX), Z0, Z0
-	VMOVUPS          Z0, (AX)
-	VADDPS           64(AX), Z1, Z1
-	VMOVUPS          Z1, 64(AX)
+	PREFETCHT0       4096(CX)
+	VPANDD           dwordsffff0000<>+0(SB), Z4, Z2
+	VFMADD231PS.BCST 4(DX), Z2, Z0
+	VFMADD231PS.BCST 4(DX)(BX*1), Z2, Z1
+	ADDQ             $0x00000040, CX
+	ADDQ             $0x08, DX
+	SUBQ             $0x02, SI
+	JGE              pair
+
+odd:
+	CMPQ             SI, $-2
+	JE               done
+	VMOVDQU32        (CX), Z4
+	VPSLLD           $0x10, Z4, Z2
+	VFMADD231PS.BCST (DX), Z2, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z2, Z1
+
+done:
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
 	VZEROUPPER
 	RET
 
 // func PanelBF16x4(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·PanelBF16x4(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -342,31 +389,51 @@ TEXT ·PanelBF16x4(SB), NOSPLIT, $0-40
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
+	SUBQ   $0x02, SI
+	JL     odd
 
-column:
-	VPMOVZXWD        (CX), Z4
-	VPSLLD           $0x10, Z4, Z4
+pair:
+	VMOVDQU32        (CX), Z6
+	VPSLLD           $0x10, Z6, Z4
 	VFMADD231PS.BCST (DX), Z4, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z4, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z4, Z2
 	VFMADD231PS.BCST (DX)(DI*1), Z4, Z3
-	ADDQ             $0x00000020, CX
-	ADDQ             $0x04, DX
-	DECQ             SI
-	JNZ              column
-	VADDPS           (AX), Z0, Z0
-	VMOVUPS          Z0, (AX)
-	VADDPS           64(AX), Z1, Z1
-	VMOVUPS          Z1, 64(AX)
-	VADDPS           128(AX), Z2, Z2
-	VMOVUPS          Z2, 128(AX)
-	VADDPS           192(AX), Z3, Z3
-	VMOVUPS          Z3, 192(AX)
+	PREFETCHT0       4096(CX)
+	VPANDD           dwordsffff0000<>+0(SB), Z6, Z4
+	VFMADD231PS.BCST 4(DX), Z4, Z0
+	VFMADD231PS.BCST 4(DX)(BX*1), Z4, Z1
+	VFMADD231PS.BCST 4(DX)(BX*2), Z4, Z2
+	VFMADD231PS.BCST 4(DX)(DI*1), Z4, Z3
+	ADDQ             $0x00000040, CX
+	ADDQ             $0x08, DX
+	SUBQ             $0x02, SI
+	JGE              pair
+
+odd:
+	CMPQ             SI, $-2
+	JE               done
+	VMOVDQU32        (CX), Z6
+	VPSLLD           $0x10, Z6, Z4
+	VFMADD231PS.BCST (DX), Z4, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z4, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z4, Z2
+	VFMADD231PS.BCST (DX)(DI*1), Z4, Z3
+
+done:
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	VADDPS  128(AX), Z2, Z2
+	VMOVUPS Z2, 128(AX)
+	VADDPS  192(AX), Z3, Z3
+	VMOVUPS Z3, 192(AX)
 	VZEROUPPER
 	RET
 
 // func PanelBF16x8(out *float32, panel *byte, x *float32, xStrideBytes uintptr, k int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·PanelBF16x8(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -383,10 +450,12 @@ TEXT ·PanelBF16x8(SB), NOSPLIT, $0-40
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
+	SUBQ   $0x02, SI
+	JL     odd
 
-column:
-	VPMOVZXWD        (CX), Z8
-	VPSLLD           $0x10, Z8, Z8
+pair:
+	VMOVDQU32        (CX), Z10
+	VPSLLD           $0x10, Z10, Z8
 	VFMADD231PS.BCST (DX), Z8, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z8, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z8, Z2
@@ -395,26 +464,52 @@ column:
 	VFMADD231PS.BCST (R8)(BX*1), Z8, Z5
 	VFMADD231PS.BCST (R8)(BX*2), Z8, Z6
 	VFMADD231PS.BCST (R8)(DI*1), Z8, Z7
-	ADDQ             $0x00000020, CX
-	ADDQ             $0x04, DX
-	ADDQ             $0x04, R8
-	DECQ             SI
-	JNZ              column
-	VADDPS           (AX), Z0, Z0
-	VMOVUPS          Z0, (AX)
-	VADDPS           64(AX), Z1, Z1
-	VMOVUPS          Z1, 64(AX)
-	VADDPS           128(AX), Z2, Z2
-	VMOVUPS          Z2, 128(AX)
-	VADDPS           192(AX), Z3, Z3
-	VMOVUPS          Z3, 192(AX)
-	VADDPS           256(AX), Z4, Z4
-	VMOVUPS          Z4, 256(AX)
-	VADDPS           320(AX), Z5, Z5
-	VMOVUPS          Z5, 320(AX)
-	VADDPS           384(AX), Z6, Z6
-	VMOVUPS          Z6, 384(AX)
-	VADDPS           448(AX), Z7, Z7
-	VMOVUPS          Z7, 448(AX)
+	PREFETCHT0       4096(CX)
+	VPANDD           dwordsffff0000<>+0(SB), Z10, Z8
+	VFMADD231PS.BCST 4(DX), Z8, Z0
+	VFMADD231PS.BCST 4(DX)(BX*1), Z8, Z1
+	VFMADD231PS.BCST 4(DX)(BX*2), Z8, Z2
+	VFMADD231PS.BCST 4(DX)(DI*1), Z8, Z3
+	VFMADD231PS.BCST 4(R8), Z8, Z4
+	VFMADD231PS.BCST 4(R8)(BX*1), Z8, Z5
+	VFMADD231PS.BCST 4(R8)(BX*2), Z8, Z6
+	VFMADD231PS.BCST 4(R8)(DI*1), Z8, Z7
+	ADDQ             $0x00000040, CX
+	ADDQ             $0x08, DX
+	ADDQ             $0x08, R8
+	SUBQ             $0x02, SI
+	JGE              pair
+
+odd:
+	CMPQ             SI, $-2
+	JE               done
+	VMOVDQU32        (CX), Z10
+	VPSLLD           $0x10, Z10, Z8
+	VFMADD231PS.BCST (DX), Z8, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z8, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z8, Z2
+	VFMADD231PS.BCST (DX)(DI*1), Z8, Z3
+	VFMADD231PS.BCST (R8), Z8, Z4
+	VFMADD231PS.BCST (R8)(BX*1), Z8, Z5
+	VFMADD231PS.BCST (R8)(BX*2), Z8, Z6
+	VFMADD231PS.BCST (R8)(DI*1), Z8, Z7
+
+done:
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	VADDPS  128(AX), Z2, Z2
+	VMOVUPS Z2, 128(AX)
+	VADDPS  192(AX), Z3, Z3
+	VMOVUPS Z3, 192(AX)
+	VADDPS  256(AX), Z4, Z4
+	VMOVUPS Z4, 256(AX)
+	VADDPS  320(AX), Z5, Z5
+	VMOVUPS Z5, 320(AX)
+	VADDPS  384(AX), Z6, Z6
+	VMOVUPS Z6, 384(AX)
+	VADDPS  448(AX), Z7, Z7
+	VMOVUPS Z7, 448(AX)
 	VZEROUPPER
 	RET

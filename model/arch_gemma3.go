@@ -18,7 +18,6 @@ func gemma3Config(r *reader) *Config {
 	r.activation(c, GELUTanh)
 	// The factor is rounded to bf16 where the weights are; f32 models use it as it is, and so do we.
 	c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
-	r.attentionScale(c, 0)
 	c.LogitSoftcap = r.floatOr("final_logit_softcapping", 0)
 	r.rope(c)
 	window := r.intOr("attention.sliding_window", 0)

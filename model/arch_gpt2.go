@@ -10,7 +10,6 @@ func gpt2Config(r *reader) *Config {
 	r.layerEps(c)
 	r.activation(c, GELUTanh)
 	c.Gated = false
-	r.attentionScale(c, 0)
 	if r.boolKeyOr("terrace.attention.layer_scale", false) {
 		r.fail("scale_attn_by_inverse_layer_idx: %w", ErrFeature)
 	}

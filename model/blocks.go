@@ -34,7 +34,7 @@ func (r *reader) layers(c *Config) {
 func decoderConfig(r *reader) *Config {
 	c := outerConfig(r)
 	heads := r.perLayer("attention.head_count", c.Layers)
-	all := Attention{Heads: heads, KVHeads: r.perLayerOr("attention.head_count_kv", c.Layers, heads)}
+	all := Attention{Heads: heads, KVHeads: r.perLayerOr("attention.head_count_kv", c.Layers, heads), Scale: r.floatOr("attention.scale", 0)}
 	if causal := "attention.causal"; !r.boolOr(causal, true) {
 		r.fail("metadata %q is false (an encoder, whose tokens see those after them): %w", r.key(causal), ErrFeature)
 	}

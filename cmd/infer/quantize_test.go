@@ -49,6 +49,40 @@ func TestSynthAndQuantize(t *testing.T) {
 	}
 }
 
+// TestWiden: the wider model says the same, and has the bytes asked for; what cannot be done is wrong usage.
+func TestWiden(t *testing.T) {
+	dir := t.TempDir()
+	model, out := filepath.Join(dir, "m.gguf"), filepath.Join(dir, "wide.gguf")
+	if code, _, errs := runCommand("synth", model, "--layers", "2", "--hidden", "128", "--head-dim", "32", "--vocab", "400", "--type", "Q8_0"); code != exitDone {
+		t.Fatal(errs)
+	}
+	if code, _, errs := runCommand("widen", model, out, "--kv-heads", "8", "--head-dim", "64"); code != exitDone || !strings.Contains(errs, "wide.gguf") {
+		t.Fatalf("exit %d, %s", code, errs)
+	}
+	var texts [2]string
+	for i, path := range []string{model, out} {
+		_, texts[i], _ = runCommand("generate", "--model", path, "--raw", "-n", "8", "--temp", "0", "--exact", "hello")
+	}
+	if texts[0] != texts[1] || texts[0] == "" {
+		t.Errorf("%q becomes %q", texts[0], texts[1])
+	}
+	if _, shown, _ := runCommand("show", out); !strings.Contains(shown, "8 KV heads of 64") {
+		t.Errorf("shown: %s", shown)
+	}
+	for name, args := range map[string][]string{
+		"no output":    {model},
+		"there":        {model, out, "--kv-heads", "8"},
+		"over itself":  {model, model, "--kv-heads", "8", "--force"},
+		"fewer heads":  {model, filepath.Join(dir, "x"), "--head-dim", "16"},
+		"no heads":     {model, filepath.Join(dir, "x"), "--kv-heads", "0"},
+		"minus layers": {model, filepath.Join(dir, "x"), "--layers", "-1"},
+	} {
+		if code, _, errs := runCommand(append([]string{"widen"}, args...)...); code != exitUsage || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit %d, stderr %q", name, code, errs)
+		}
+	}
+}
+
 // TestQuantizeExitCodes: usage, model and system errors have their codes, and nothing is left behind.
 func TestQuantizeExitCodes(t *testing.T) {
 	dir := t.TempDir()

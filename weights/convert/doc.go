@@ -1,5 +1,5 @@
-// Package convert writes GGUF files: models in another element type, models of Hugging Face folders, and models of random
-// weights in any shape.
+// Package convert writes GGUF files: models in another element type, models of Hugging Face folders, models with the KV cache
+// of larger ones (Widen), and models of random weights in any shape.
 //
 // Everything streams. A tensor passes in panels of rows that are dequantised, reordered and quantised by several goroutines
 // and written in order; panels of a mapped file leave resident memory once they are done, so that memory stays below 1 GiB

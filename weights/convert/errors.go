@@ -13,4 +13,6 @@ var (
 	ErrImportance = errors.New("importance matrix of another model")
 	// ErrSpec is returned for a shape of a random model that contradicts itself.
 	ErrSpec = errors.New("bad shape of a random model")
+	// ErrWiden is returned for heads that a model cannot be widened to.
+	ErrWiden = errors.New("cannot be widened")
 )

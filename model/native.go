@@ -30,12 +30,13 @@ type native struct {
 	biases   [4][]float32
 
 	streaming streaming // what of the weights is in memory
+	taps      map[*RecurrentParams][]float32
 }
 
 func init() { RegisterBackend("native", newNative) }
 
 func newNative(m *Model, o BackendOptions) (Backend, error) {
-	b := &native{m: m, pool: kernels.NewPool(max(1, o.Threads)), ropeAt: map[[2]int]*ropeTable{}}
+	b := &native{m: m, pool: kernels.NewPool(max(1, o.Threads)), ropeAt: map[[2]int]*ropeTable{}, taps: map[*RecurrentParams][]float32{}}
 	b.rope = make([]ropeTable, len(m.Ropes))
 	for i := range b.rope {
 		b.rope[i].rope = &m.Ropes[i]

@@ -67,11 +67,7 @@ func (t *rowTask) activate(lo, hi int) {
 		kernels.ReLU(g)
 		kernels.Mul(dst, g)
 	case ClampedSwiGLU:
-		for i, x := range g {
-			x = min(x, t.clamp.Limit)
-			u := min(max(up[i], -t.clamp.Limit), t.clamp.Limit)
-			dst[i] = (u + 1) * x * sigmoid(t.clamp.Alpha*x)
-		}
+		kernels.ClampedMul(dst, g, up, t.clamp.Alpha, t.clamp.Limit)
 	case XIELU:
 		for i, x := range g {
 			dst[i] = t.curve.at(x) * up[i]

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	"gorgonia.org/tensor"
 
@@ -84,24 +85,16 @@ func (b *native) mixerInput(p *Pass, r *RecurrentParams, x []float32, n int, nor
 	return in, width, nil
 }
 
-// convolver runs a causal convolution over channels [from, to) of all, with weights w [kernel, to−from] and bias [to−from] (nil = none).
+// convolver runs a causal convolution over channels [from, to) of all, with weights w [kernel, channels] and bias [channels] (nil = none).
 type convolver struct {
 	channels, from, to, kernel int
 	w, bias                    []float32
-	row, tail                  []float32 // [to−from], [kernel−1, to−from] of a call
-	ones                       []float32 // [to−from]
+	taps                       [][]float32
+	tail                       []float32 // [kernel−1, to−from] of a call
 }
 
-// newConvolver takes the weights [channels, kernel] and the bias of all channels.
 func newConvolver(channels, from, to, kernel int, w, bias []float32) *convolver {
-	n := to - from
-	c := &convolver{channels: channels, from: from, to: to, kernel: kernel, w: make([]float32, kernel*n), row: make([]float32, n), tail: make([]float32, (kernel-1)*n), ones: make([]float32, n)}
-	for i := range n {
-		c.ones[i] = 1
-		for j := range kernel {
-			c.w[j*n+i] = w[(from+i)*kernel+j]
-		}
-	}
+	c := &convolver{channels: channels, from: from, to: to, kernel: kernel, w: w[from:], taps: make([][]float32, kernel), tail: make([]float32, (kernel-1)*(to-from))}
 	if bias != nil {
 		c.bias = bias[from:to]
 	}
@@ -122,16 +115,10 @@ func (c *convolver) run(x []float32, rows, stride int, tail []float32) {
 		copy(c.tail[j*n:(j+1)*n], input(rows-keep+j))
 	}
 	for r := rows - 1; r >= 0; r-- { // a row's inputs are the rows before it
-		y := input(r)
-		kernels.Mul(y, c.w[keep*n:])
-		for j := range keep {
-			copy(c.row, input(r-keep+j))
-			kernels.Mul(c.row, c.w[j*n:(j+1)*n])
-			kernels.Add(y, c.row)
+		for j := range c.taps {
+			c.taps[j] = input(r - keep + j)
 		}
-		if c.bias != nil {
-			kernels.Add(y, c.bias)
-		}
+		kernels.Convolve(c.taps[keep], c.taps, c.w, c.channels, c.bias)
 	}
 	for j := range keep {
 		copy(tail[j*c.channels+c.from:][:n], c.tail[j*n:(j+1)*n])
@@ -142,23 +129,36 @@ func (c *convolver) run(x []float32, rows, stride int, tail []float32) {
 func (c *convolver) silu(x []float32, rows, stride int) {
 	for r := range rows {
 		part := x[r*stride+c.from : r*stride+c.to]
-		kernels.SiluMul(part, part, c.ones)
+		kernels.SiluMul(part, part, ones[:len(part)])
 	}
 }
 
-// convolution is the weights of all channels [channels, kernel].
-func (r *RecurrentParams) convolution() (w []float32, err error) {
+var ones = slices.Repeat([]float32{1}, convChannels)
+
+// convolution is the weights of a layer's convolution, [kernel, channels]: each tap's side by side.
+func (b *native) convolution(r *RecurrentParams, channels, kernel int) ([]float32, error) {
+	if w := b.taps[r]; w != nil {
+		return w, nil
+	}
+	var w []float32
 	for _, v := range r.Conv {
 		part, err := v.Values()
 		if err != nil {
 			return nil, err
 		}
-		if w == nil && len(r.Conv) == 1 {
-			return part, nil
-		}
 		w = append(w, part...)
 	}
-	return w, nil
+	if len(w) != channels*kernel {
+		return nil, fmt.Errorf("model: convolution of %d weights, want %d of %d channels: %w", len(w), channels*kernel, channels, ErrConfig)
+	}
+	turned := make([]float32, len(w))
+	for c := range channels {
+		for j := range kernel {
+			turned[j*channels+c] = w[c*kernel+j]
+		}
+	}
+	b.taps[r] = turned
+	return turned, nil
 }
 
 // convChannels is how many channels a task convolves.
@@ -166,16 +166,13 @@ const convChannels = 256
 
 // convolveAll convolves all channels of every sequence, tasks side by side; then silu, where asked.
 func (b *native) convolveAll(x []float32, stride, channels, kernel int, r *RecurrentParams, states []StateRows, activate bool) error {
-	w, err := r.convolution()
+	w, err := b.convolution(r, channels, kernel)
 	if err != nil {
 		return err
 	}
 	bias, err := r.ConvBias.Values()
 	if err != nil {
 		return err
-	}
-	if len(w) != channels*kernel {
-		return fmt.Errorf("model: convolution of %d weights, want %d of %d channels: %w", len(w), channels*kernel, channels, ErrConfig)
 	}
 	tasks := (channels + convChannels - 1) / convChannels
 	b.pool.Run(tasks, func(_, i int) {

@@ -9,7 +9,7 @@ import (
 // plainElem are the elementwise kernels without assembly.
 var plainElem = elemOps{
 	rmsNorm: ref.RMSNorm, rmsScale: ref.RMSScale, mulScale: ref.MulScale, layerNorm: ref.LayerNorm, add: ref.Add, mul: ref.Mul, scale: ref.Scale, axpy: ref.Axpy,
-	dot: ref.Dot, siluMul: ref.SiluMul, sigmoidMul: ref.SigmoidMul, geluMul: ref.GeluMul, gelu: ref.Gelu, geluErf: ref.GeluErf,
+	dot: ref.Dot, siluMul: ref.SiluMul, sigmoidMul: ref.SigmoidMul, clampedMul: ref.ClampedMul, geluMul: ref.GeluMul, gelu: ref.Gelu, geluErf: ref.GeluErf,
 	geluErfMul: ref.GeluErfMul, relu: ref.ReLU, softcap: ref.Softcap, softmax: ref.Softmax,
 	max: ref.Max, maxAbs: ref.MaxAbs, ropeNeox: ref.RopeNeox, ropeNorm: ref.RopeNorm,
 	fromF16: ref.F16ToF32, fromBF16: ref.BF16ToF32,
@@ -29,6 +29,7 @@ type elemOps struct {
 	dot                func(x, y []float32) float32
 	siluMul, geluMul   func(dst, gate, up []float32)
 	sigmoidMul         func(dst, gate, up []float32)
+	clampedMul         func(dst, gate, up []float32, alpha, limit float32)
 	geluErfMul         func(dst, gate, up []float32)
 	gelu, geluErf      func(x []float32)
 	relu, softmax      func(x []float32)
@@ -105,6 +106,12 @@ func SiluMul(dst, gate, up []float32) {
 func SigmoidMul(dst, gate, up []float32) {
 	wantLen("SigmoidMul", len(gate), len(dst), len(up))
 	elem.sigmoidMul(dst, gate, up)
+}
+
+// ClampedMul writes (u+1) · g / (1 + e^-alpha·g) to dst, which may be gate or up: g = min(gate, limit), u = up within ±limit.
+func ClampedMul(dst, gate, up []float32, alpha, limit float32) {
+	wantLen("ClampedMul", len(gate), len(dst), len(up))
+	elem.clampedMul(dst, gate, up, alpha, limit)
 }
 
 // GeluMul writes gelu(gate) · up to dst, which may be gate or up; gelu in its tanh form.

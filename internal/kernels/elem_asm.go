@@ -20,6 +20,7 @@ type elemASM struct {
 	sum, sumSquares   func(x *float32, n int, mean float64) float64
 	siluMul, geluMul  func(dst, gate, up *float32, n int)
 	sigmoidMul        func(dst, gate, up *float32, n int)
+	clampedMul        func(dst, gate, up *float32, n int, alpha, limit float32)
 	gelu, relu        func(x *float32, n int)
 	softcap           func(x *float32, n int, limit float32)
 	expSum            func(x []float32, m float32) float32
@@ -152,6 +153,18 @@ func (a elemASM) activations(o *elemOps) {
 				copy(dst[n:len(gate)], v.x[:])
 				lastVectors.Put(v)
 			}
+		}
+	}
+	o.clampedMul = func(dst, gate, up []float32, alpha, limit float32) {
+		n := whole(len(gate))
+		if n > 0 {
+			a.clampedMul(&dst[0], &gate[0], &up[0], n, alpha, limit)
+		}
+		if n < len(gate) {
+			v := load(gate[n:], up[n:len(gate)])
+			a.clampedMul(&v.x[0], &v.x[0], &v.y[0], 16, alpha, limit)
+			copy(dst[n:len(gate)], v.x[:])
+			lastVectors.Put(v)
 		}
 	}
 	one := func(asm func(x *float32, n int)) func(x []float32) {

@@ -42,6 +42,11 @@ func ropeOf(f func(x []float32, heads, d, rot int, cos, sin []float32)) func(in 
 	}
 }
 
+// clamped is a kernel with bounds within which half the operands lie.
+func clamped(f func(dst, gate, up []float32, alpha, limit float32)) func(dst, gate, up []float32) {
+	return func(dst, gate, up []float32) { f(dst, gate, up, 1.702, 2.5) }
+}
+
 const ulp = 1.0 / (1 << 23)
 
 // exp replaces x by e^x.
@@ -62,6 +67,7 @@ var elemKernels = []elemKernel{
 		want: two2(func(dst, x []float32) { ref.Axpy(dst, 0.7, x) })},
 	{name: "SiluMul", limit: 6 * ulp, floor: 1e-35, run: gatedOf(SiluMul), want: gatedOf(ref.SiluMul)},
 	{name: "SigmoidMul", limit: 6 * ulp, floor: 1e-35, run: gatedOf(SigmoidMul), want: gatedOf(ref.SigmoidMul)},
+	{name: "ClampedMul", limit: 8 * ulp, floor: 1e-35, run: gatedOf(clamped(ClampedMul)), want: gatedOf(clamped(ref.ClampedMul))},
 	{name: "GeluMul", limit: 12 * ulp, floor: 1e-2, run: gatedOf(GeluMul), want: gatedOf(ref.GeluMul)},
 	{name: "GeluErfMul", run: gatedOf(GeluErfMul), want: gatedOf(ref.GeluErfMul)},
 	{name: "Gelu", limit: 12 * ulp, floor: 1e-2, run: inPlace(Gelu), want: inPlace(ref.Gelu)},
@@ -164,7 +170,7 @@ func TestElementwiseSpecials(t *testing.T) {
 // bit for bit, since the rows of a call may be any part of a prompt and their width need not be whole vectors.
 func TestPlaceDoesNotMatter(t *testing.T) {
 	kernels := map[string]func(in [][]float32) []float32{
-		"Add": two2(Add), "Mul": two2(Mul), "SiluMul": gatedOf(SiluMul), "SigmoidMul": gatedOf(SigmoidMul), "GeluMul": gatedOf(GeluMul), "GeluErfMul": gatedOf(GeluErfMul),
+		"Add": two2(Add), "Mul": two2(Mul), "SiluMul": gatedOf(SiluMul), "SigmoidMul": gatedOf(SigmoidMul), "ClampedMul": gatedOf(clamped(ClampedMul)), "GeluMul": gatedOf(GeluMul), "GeluErfMul": gatedOf(GeluErfMul),
 		"Gelu": inPlace(Gelu), "GeluErf": inPlace(GeluErf), "ReLU": inPlace(ReLU),
 		"Scale": inPlace(func(x []float32) { Scale(x, 0.3) }), "Softcap": inPlace(func(x []float32) { Softcap(x, 5) }),
 	}

@@ -27,6 +27,7 @@ type stateOps struct {
 	deltaStep     func(out, dots, to, from *float32, toStride, fromStride, n int, k, q, next, v *float32, g, beta float32)
 	deltaStepEach func(out, dots, to, from *float32, toStride, fromStride, n int, k, q, next, v, g *float32, beta float32)
 	ssmStep       func(out, to, from *float32, toStride, fromStride, n int, k, q, v *float32, g, dt, skip float32)
+	convolve      func(dst *float32, taps **float32, k int, w *float32, stride, n int, bias *float32)
 }
 
 var states = stateOps{lanes: 16}
@@ -97,4 +98,41 @@ func checkStep(op string, to, from Strip, n int, lens ...int) {
 	to.check(op, n)
 	from.check(op, n)
 	wantLen(op, states.lanes, lens...)
+}
+
+// MaxTaps is the widest convolution of the assembly.
+const MaxTaps = 8
+
+// Convolve writes bias + Σ_j w[j]·taps[j] to dst, which may be one of the taps; rows of w lie stride numbers apart, a nil bias is 0.
+func Convolve(dst []float32, taps [][]float32, w []float32, stride int, bias []float32) {
+	n := len(dst)
+	for _, t := range taps {
+		wantLen("Convolve", n, len(t))
+	}
+	if len(taps) > 0 {
+		wantLen("Convolve", (len(taps)-1)*stride+n, len(w))
+	}
+	if bias != nil {
+		wantLen("Convolve", n, len(bias))
+	}
+	if m := n &^ 15; states.convolve != nil && m > 0 && len(taps) > 0 && len(taps) <= MaxTaps {
+		var first *float32
+		var rows [MaxTaps]*float32
+		for j, t := range taps {
+			rows[j] = &t[0]
+		}
+		if bias != nil {
+			first, bias = &bias[0], bias[m:]
+		}
+		states.convolve(&dst[0], &rows[0], len(taps), &w[0], stride, m, first)
+		if m == n {
+			return
+		}
+		var rest [MaxTaps][]float32
+		for j, t := range taps {
+			rest[j] = t[m:]
+		}
+		dst, taps, w = dst[m:], rest[:len(taps)], w[m:]
+	}
+	ref.Convolve(dst, taps, w, stride, bias)
 }

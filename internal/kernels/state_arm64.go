@@ -8,7 +8,7 @@ func init() {
 	onSelect(func(path isa) {
 		states = stateOps{lanes: 16}
 		if path >= isaNEON {
-			states = stateOps{16, neon.StateDot, neon.DeltaStep, neon.DeltaStepEach, neon.SSMStep}
+			states = stateOps{16, neon.StateDot, neon.DeltaStep, neon.DeltaStepEach, neon.SSMStep, neon.Convolve}
 		}
 	})
 }

@@ -19,3 +19,14 @@ func TestStateStaysInside(t *testing.T) {
 		})
 	}
 }
+
+// TestConvolveStaysInside: nor does a convolution.
+func TestConvolveStaysInside(t *testing.T) {
+	eachGuard(t, func(t *testing.T, head bool) {
+		for _, n := range []int{16, 30, 64} {
+			row := func(n int) []float32 { return floatsOf(guarded(t, 4*n, head)) }
+			taps := [][]float32{row(n), row(n), row(n)}
+			Convolve(taps[2], taps, row(2*(n+3)+n), n+3, row(n))
+		}
+	})
+}

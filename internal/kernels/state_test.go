@@ -125,6 +125,33 @@ func TestStateInPasses(t *testing.T) {
 	})
 }
 
+// TestConvolve compares with plain Go, in place too, at widths within a vector and over it, with more taps than the assembly takes.
+func TestConvolve(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(5, 6))
+		for _, n := range []int{0, 1, 15, 16, 17, 48, 70} {
+			for _, k := range []int{1, 2, 3, 4, MaxTaps, MaxTaps + 1} {
+				taps, w, bias := make([][]float32, k), normals(rnd, heap(k*(n+5))), normals(rnd, heap(n))
+				for j := range taps {
+					taps[j] = normals(rnd, heap(n+j))
+				}
+				for _, bias := range [][]float32{bias, nil} {
+					want := heap(n)
+					ref.Convolve(want, taps, w, n+5, bias)
+					in := slices.Clone(taps)
+					in[k-1] = slices.Clone(taps[k-1])
+					Convolve(in[k-1][:n], in, w, n+5, bias)
+					for i, x := range want {
+						if d := math.Abs(float64(in[k-1][i] - x)); !(d <= 4*ulp*(4+math.Abs(float64(x)))) {
+							t.Fatalf("%d channels, %d taps: [%d] %v, want %v", n, k, i, in[k-1][i], x)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
 func BenchmarkState(b *testing.B) {
 	for _, k := range stripKernels {
 		for _, stride := range []int{StateLanes(), 128} {

@@ -14,6 +14,7 @@ func init() {
 			f.gated("SigmoidMul", "SigmoidMul writes 1/(1+e^-gate)·up to dst.", sigmoid, true)
 			f.gated("GeluMul", "GeluMul writes gelu(gate)·up to dst, gelu in its tanh form.", gelu, true)
 			f.gated("Gelu", "Gelu replaces x by gelu(x) in its tanh form.", gelu, false)
+			f.clamped()
 			f.softcap()
 		})
 	}
@@ -75,6 +76,43 @@ func (f *flavour) gated(name, doc string, kind gate, up bool) {
 		ADDQ(U8(64), gate)
 		ADDQ(U8(64), ups)
 	}
+	SUBQ(U8(16), n)
+	JNZ(LabelRef("loop"))
+	f.end()
+}
+
+// clamped emits (u+1)·g·σ(alpha·g) with g = min(gate, limit) and u = up within ±limit; NaN stays.
+func (f *flavour) clamped() {
+	f.begin("ClampedMul", "func(dst, gate, up *float32, n int, alpha, limit float32)",
+		"ClampedMul writes (u+1)·g/(1+e^(-alpha·g)) to dst, g = min(gate, limit), u = up within ±limit.")
+	dst, gate, up, n := Load(Param("dst"), GP64()), Load(Param("gate"), GP64()), Load(Param("up"), GP64()), Load(Param("n"), GP64())
+	e := f.newExponential(true)
+	one := f.operand(1)
+	alpha, limit := f.broadcastParam("alpha"), f.broadcastParam("limit")
+	g, z, t := f.vec(), f.vec(), f.vecs(max(2, e.temps()))
+	Label("loop")
+	for i := 0; i < 16/f.lanes; i++ {
+		d := i * f.bytes()
+		VMOVUPS(at(gate, d), g)
+		VMINPS(g, limit, g) // of a NaN and a number the first operand
+		f.zero(z)
+		VSUBPS(alpha, z, z)
+		VMULPS(g, z, z)
+		e.apply(z, t)
+		VADDPS(one, z, z)
+		VDIVPS(z, g, z)
+		VMOVUPS(at(up, d), g)
+		VMINPS(g, limit, g)
+		f.zero(t[0])
+		VSUBPS(limit, t[0], t[0])
+		VMAXPS(g, t[0], g)
+		VADDPS(one, g, g)
+		VMULPS(g, z, z)
+		VMOVUPS(z, at(dst, d))
+	}
+	ADDQ(U8(64), dst)
+	ADDQ(U8(64), gate)
+	ADDQ(U8(64), up)
 	SUBQ(U8(16), n)
 	JNZ(LabelRef("loop"))
 	f.end()

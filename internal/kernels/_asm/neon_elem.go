@@ -42,6 +42,7 @@ func init() {
 		f.gated("SigmoidMul", "SigmoidMul writes 1/(1+e^-gate)·up to dst.", sigmoid, true)
 		f.gated("GeluMul", "GeluMul writes gelu(gate)·up to dst, gelu in its tanh form.", gelu, true)
 		f.gated("Gelu", "Gelu replaces x by gelu(x) in its tanh form.", gelu, false)
+		f.clamped()
 		f.softcap()
 		for _, e := range elements[1:] {
 			f.widening(e)
@@ -354,6 +355,36 @@ func (f *armFile) gated(name, doc string, kind gate, up bool) {
 		a.store(z, a.arg(dst), 32*i)
 	}
 	a.i("add %s, %s, #64", a.arg(dst), a.arg(dst))
+	a.endLoop("n")
+}
+
+// clamped is elem_exp.go's, two registers at a time.
+func (f *armFile) clamped() {
+	a := f.function("ClampedMul", "func(dst, gate, up *float32, n int, alpha, limit float32)",
+		"ClampedMul writes (u+1)·g/(1+e^(-alpha·g)) to dst, g = min(gate, limit), u = up within ±limit.")
+	limit := a.arg("limit")
+	a.i("dup v%s.4s, v%s.s[0]", limit, limit)
+	e := a.exponential(true)
+	g, u, z, t := a.vs(2), a.vs(2), a.vs(2), a.temps(2)
+	low := a.v()
+	a.i("fneg v%d.4s, v%s.4s", low, limit)
+	a.label("loop")
+	for i := range 2 {
+		a.loadNext(g, a.arg("gate"))
+		a.each("fmin v%d.4s, v%d.4s, v"+limit+".4s", g, g)
+		a.each("fmul v%d.4s, v%d.4s, v"+a.arg("alpha")+".s[0]", z, g)
+		a.each("fneg v%d.4s, v%d.4s", z, z)
+		e.apply(z, t)
+		a.each("fadd v%d.4s, v%d.4s, v%d.4s", z, z, []int{e.one, e.one})
+		a.each("fdiv v%d.4s, v%d.4s, v%d.4s", z, g, z)
+		a.loadNext(u, a.arg("up"))
+		a.each("fmin v%d.4s, v%d.4s, v"+limit+".4s", u, u)
+		a.each(fmt.Sprintf("fmax v%%d.4s, v%%d.4s, v%d.4s", low), u, u)
+		a.each("fadd v%d.4s, v%d.4s, v%d.4s", u, u, []int{e.one, e.one})
+		a.each("fmul v%d.4s, v%d.4s, v%d.4s", z, z, u)
+		a.store(z, a.arg("dst"), 32*i)
+	}
+	a.i("add %s, %s, #64", a.arg("dst"), a.arg("dst"))
 	a.endLoop("n")
 }
 

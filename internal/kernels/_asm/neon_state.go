@@ -7,6 +7,7 @@ const neonStrip = 4
 
 func init() {
 	registerARM("state", "neon", func(f *armFile) {
+		f.convolve()
 		f.stateDot()
 		f.stateStep("DeltaStep", "func(out, dots, to, from *float32, toStride, fromStride, n int, k, q, next, v *float32, decay, beta float32)",
 			"DeltaStep: d = beta·(v − decay·dots); to[i] = decay·from[i] + k[i]·d; out = Σ q[i]·to[i]; dots = Σ next[i]·to[i].", true, false)
@@ -111,4 +112,35 @@ func (f *armFile) stateStep(name, signature, doc string, delta, each bool) {
 		a.by("fmla", outs, v, scalar("skip"), 0)
 	}
 	a.store(outs, a.arg("out"), 0)
+}
+
+// convolve is state.go's.
+func (f *armFile) convolve() {
+	a := f.function("Convolve", "func(dst *float32, taps **float32, k int, w *float32, stride, n int, bias *float32)",
+		"Convolve is dst = bias + Σ w[j]·taps[j], rows of w stride numbers apart; a nil bias is 0.")
+	sums, x, w := a.vs(4), a.vs(4), a.vs(4)
+	offset, left, taps, tap, row := a.g(), a.g(), a.g(), a.g(), a.g()
+	a.inBytes("stride")
+	a.i("mov %s, #0", offset)
+	a.label("channels")
+	a.zero(sums)
+	a.i("cbz %s, @start", a.arg("bias"))
+	a.loadNext(sums, a.arg("bias"))
+	a.label("start")
+	a.i("mov %s, %s", left, a.arg("k"))
+	a.i("mov %s, %s", taps, a.arg("taps"))
+	a.i("add %s, %s, %s", row, a.arg("w"), offset)
+	a.label("taps")
+	a.i("ldr %s, [%s], #8", tap, taps)
+	a.i("add %s, %s, %s", tap, tap, offset)
+	a.load(x, tap, 0)
+	a.load(w, row, 0)
+	a.each("fmla v%d.4s, v%d.4s, v%d.4s", sums, x, w)
+	a.i("add %s, %s, %s", row, row, a.arg("stride"))
+	a.i("subs %s, %s, #1", left, left)
+	a.i("b.ne @taps")
+	a.storeNext(sums, a.arg("dst"))
+	a.i("add %s, %s, #64", offset, offset)
+	a.i("subs %s, %s, #16", a.arg("n"), a.arg("n"))
+	a.i("b.ne @channels")
 }

@@ -15,6 +15,7 @@ func init() {
 	for _, make := range flavours {
 		f := make()
 		register("state", f.isa, func() {
+			f.convolve()
 			f.stateDot()
 			f.stateStep("DeltaStep", "func(out, dots, to, from *float32, toStride, fromStride, n int, k, q, next, v *float32, decay, beta float32)",
 				"DeltaStep: d = beta·(v − decay·dots); to[i] = decay·from[i] + k[i]·d; out = Σ q[i]·to[i]; dots = Σ next[i]·to[i].", true, false)
@@ -183,4 +184,48 @@ func (f *flavour) broadcastTo(param string, v reg.VecPhysical) {
 		panic(err)
 	}
 	VBROADCASTSS(m.Addr, v)
+}
+
+// convolve emits a row of a causal convolution over n channels, n a multiple of 16 and not 0.
+func (f *flavour) convolve() {
+	f.begin("Convolve", "func(dst *float32, taps **float32, k int, w *float32, stride, n int, bias *float32)",
+		"Convolve is dst = bias + Σ w[j]·taps[j], rows of w stride numbers apart; a nil bias is 0.")
+	dst, taps, w, n := Load(Param("dst"), GP64()), Load(Param("taps"), GP64()), Load(Param("w"), GP64()), Load(Param("n"), GP64())
+	stride, bias, k := Load(Param("stride"), GP64()), Load(Param("bias"), GP64()), Load(Param("k"), GP64())
+	SHLQ(operand.U8(2), stride)
+	at16 := func(base, index reg.Register, i int) operand.Mem {
+		return operand.Mem{Base: base, Index: index, Scale: 1, Disp: i * f.bytes()}
+	}
+	offset, j, tap, row := GP64(), GP64(), GP64(), GP64()
+	XORQ(offset, offset)
+	sums, t := f.vecs(16/f.lanes), f.vec()
+	Label("channels")
+	for _, v := range sums {
+		f.zero(v)
+	}
+	TESTQ(bias, bias)
+	JZ(operand.LabelRef("start"))
+	for i, v := range sums {
+		VMOVUPS(at16(bias, offset, i), v)
+	}
+	Label("start")
+	XORQ(j, j)
+	MOVQ(w, row)
+	Label("taps")
+	MOVQ(operand.Mem{Base: taps, Index: j, Scale: 8}, tap)
+	for i, v := range sums {
+		VMOVUPS(at16(tap, offset, i), t)
+		VFMADD231PS(at16(row, offset, i), t, v)
+	}
+	ADDQ(stride, row)
+	INCQ(j)
+	CMPQ(j, k)
+	JNE(operand.LabelRef("taps"))
+	for i, v := range sums {
+		VMOVUPS(v, at16(dst, offset, i))
+	}
+	ADDQ(operand.U8(64), offset)
+	SUBQ(operand.U8(16), n)
+	JNZ(operand.LabelRef("channels"))
+	f.end()
 }

@@ -108,6 +108,15 @@ func SigmoidMul(dst, gate, up []float32) {
 	}
 }
 
+// ClampedMul writes (u+1) · g / (1 + e^-alpha·g) to dst, with g = min(gate, limit) and u = up within ±limit.
+func ClampedMul(dst, gate, up []float32, alpha, limit float32) {
+	for i, g := range gate {
+		g = min(g, limit)
+		u := min(max(up[i], -limit), limit)
+		dst[i] = float32((float64(u) + 1) * float64(g) / (1 + math.Exp(-float64(alpha*g))))
+	}
+}
+
 // GeluMul writes gelu(gate) · up to dst, gelu in its tanh form.
 func GeluMul(dst, gate, up []float32) {
 	for i, g := range gate {

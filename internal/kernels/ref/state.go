@@ -55,3 +55,17 @@ func SSMStep(out, to, from []float32, toStride, fromStride int, b, c, u []float3
 		out[j] = o + skip*u[j]
 	}
 }
+
+// Convolve writes bias + Σ_j w[j]·taps[j] to dst, which may be one of the taps; rows of w lie stride numbers apart, a nil bias is 0.
+func Convolve(dst []float32, taps [][]float32, w []float32, stride int, bias []float32) {
+	for c := range dst {
+		var sum float32
+		if bias != nil {
+			sum = bias[c]
+		}
+		for j, x := range taps {
+			sum += w[j*stride+c] * x[c]
+		}
+		dst[c] = sum
+	}
+}

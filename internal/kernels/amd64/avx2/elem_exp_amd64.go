@@ -16,5 +16,8 @@ func GeluMul(dst *float32, gate *float32, up *float32, n int)
 // Gelu replaces x by gelu(x) in its tanh form.
 func Gelu(x *float32, n int)
 
+// ClampedMul writes (u+1)·g/(1+e^(-alpha·g)) to dst, g = min(gate, limit), u = up within ±limit.
+func ClampedMul(dst *float32, gate *float32, up *float32, n int, alpha float32, limit float32)
+
 // Softcap replaces x by limit·tanh(x/limit).
 func Softcap(x *float32, n int, limit float32)

@@ -438,6 +438,101 @@ loop:
 	VZEROUPPER
 	RET
 
+// func ClampedMul(dst *float32, gate *float32, up *float32, n int, alpha float32, limit float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·ClampedMul(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         gate+8(FP), CX
+	MOVQ         up+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS floatc2d20000<>+0(SB), Y0
+	VBROADCASTSS float42b20000<>+0(SB), Y1
+	VBROADCASTSS alpha+32(FP), Y2
+	VBROADCASTSS limit+36(FP), Y3
+
+loop:
+	VMOVUPS      (CX), Y4
+	VMINPS       Y4, Y3, Y4
+	VPXOR        Y5, Y5, Y5
+	VSUBPS       Y2, Y5, Y5
+	VMULPS       Y4, Y5, Y5
+	VMAXPS       Y5, Y0, Y5
+	VMINPS       Y5, Y1, Y5
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y5, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y6, Y5
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y6, Y5
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y7
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y7
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y8
+	VPSUBD       Y8, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y8, Y8
+	VPADDD       vfloat3f800000<>+0(SB), Y8, Y8
+	VMULPS       Y6, Y7, Y5
+	VMULPS       Y8, Y5, Y5
+	VADDPS       vfloat3f800000<>+0(SB), Y5, Y5
+	VDIVPS       Y5, Y4, Y5
+	VMOVUPS      (DX), Y4
+	VMINPS       Y4, Y3, Y4
+	VPXOR        Y6, Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMAXPS       Y4, Y6, Y4
+	VADDPS       vfloat3f800000<>+0(SB), Y4, Y4
+	VMULPS       Y4, Y5, Y5
+	VMOVUPS      Y5, (AX)
+	VMOVUPS      32(CX), Y4
+	VMINPS       Y4, Y3, Y4
+	VPXOR        Y5, Y5, Y5
+	VSUBPS       Y2, Y5, Y5
+	VMULPS       Y4, Y5, Y5
+	VMAXPS       Y5, Y0, Y5
+	VMINPS       Y5, Y1, Y5
+	VMULPS       vfloat3fb8aa3b<>+0(SB), Y5, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VFNMADD231PS vfloat3f318000<>+0(SB), Y6, Y5
+	VFNMADD231PS vfloatb95e8083<>+0(SB), Y6, Y5
+	VMOVUPS      vfloat3ab5121d<>+0(SB), Y7
+	VFMADD213PS  vfloat3c091cf0<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3d2aac79<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3e2aaa49<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3efffffe<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y7
+	VFMADD213PS  vfloat3f800000<>+0(SB), Y5, Y7
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y8
+	VPSUBD       Y8, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       vfloat3f800000<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y8, Y8
+	VPADDD       vfloat3f800000<>+0(SB), Y8, Y8
+	VMULPS       Y6, Y7, Y5
+	VMULPS       Y8, Y5, Y5
+	VADDPS       vfloat3f800000<>+0(SB), Y5, Y5
+	VDIVPS       Y5, Y4, Y5
+	VMOVUPS      32(DX), Y4
+	VMINPS       Y4, Y3, Y4
+	VPXOR        Y6, Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMAXPS       Y4, Y6, Y4
+	VADDPS       vfloat3f800000<>+0(SB), Y4, Y4
+	VMULPS       Y4, Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         $0x40, AX
+	ADDQ         $0x40, CX
+	ADDQ         $0x40, DX
+	SUBQ         $0x10, BX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
 // func Softcap(x *float32, n int, limit float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·Softcap(SB), NOSPLIT, $0-20

@@ -254,6 +254,67 @@ loop:
 	VZEROUPPER
 	RET
 
+// func ClampedMul(dst *float32, gate *float32, up *float32, n int, alpha float32, limit float32)
+// Requires: AVX, AVX512F
+TEXT ·ClampedMul(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         gate+8(FP), CX
+	MOVQ         up+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS floatc2d20000<>+0(SB), Z0
+	VBROADCASTSS float42b20000<>+0(SB), Z1
+	VBROADCASTSS float3fb8aa3b<>+0(SB), Z2
+	VBROADCASTSS float3f318000<>+0(SB), Z3
+	VBROADCASTSS floatb95e8083<>+0(SB), Z4
+	VBROADCASTSS float3ab5121d<>+0(SB), Z5
+	VBROADCASTSS float3c091cf0<>+0(SB), Z6
+	VBROADCASTSS float3d2aac79<>+0(SB), Z7
+	VBROADCASTSS float3e2aaa49<>+0(SB), Z8
+	VBROADCASTSS float3efffffe<>+0(SB), Z9
+	VBROADCASTSS float3f800000<>+0(SB), Z10
+	VBROADCASTSS float3f800000<>+0(SB), Z11
+	VBROADCASTSS float3f800000<>+0(SB), Z12
+	VBROADCASTSS alpha+32(FP), Z13
+	VBROADCASTSS limit+36(FP), Z14
+
+loop:
+	VMOVUPS      (CX), Z15
+	VMINPS       Z15, Z14, Z15
+	VPXORD       Z16, Z16, Z16
+	VSUBPS       Z13, Z16, Z16
+	VMULPS       Z15, Z16, Z16
+	VMAXPS       Z16, Z0, Z16
+	VMINPS       Z16, Z1, Z16
+	VMULPS       Z2, Z16, Z17
+	VRNDSCALEPS  $0x08, Z17, Z17
+	VFNMADD231PS Z3, Z17, Z16
+	VFNMADD231PS Z4, Z17, Z16
+	VMOVAPS      Z5, Z18
+	VFMADD213PS  Z6, Z16, Z18
+	VFMADD213PS  Z7, Z16, Z18
+	VFMADD213PS  Z8, Z16, Z18
+	VFMADD213PS  Z9, Z16, Z18
+	VFMADD213PS  Z10, Z16, Z18
+	VFMADD213PS  Z11, Z16, Z18
+	VSCALEFPS    Z17, Z18, Z16
+	VADDPS       Z12, Z16, Z16
+	VDIVPS       Z16, Z15, Z16
+	VMOVUPS      (DX), Z15
+	VMINPS       Z15, Z14, Z15
+	VPXORD       Z17, Z17, Z17
+	VSUBPS       Z14, Z17, Z17
+	VMAXPS       Z15, Z17, Z15
+	VADDPS       Z12, Z15, Z15
+	VMULPS       Z15, Z16, Z16
+	VMOVUPS      Z16, (AX)
+	ADDQ         $0x40, AX
+	ADDQ         $0x40, CX
+	ADDQ         $0x40, DX
+	SUBQ         $0x10, BX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
 // func Softcap(x *float32, n int, limit float32)
 // Requires: AVX, AVX512F
 TEXT ·Softcap(SB), NOSPLIT, $0-20

@@ -4,6 +4,9 @@
 
 package avx512
 
+// Convolve is dst = bias + Σ w[j]·taps[j], rows of w stride numbers apart; a nil bias is 0.
+func Convolve(dst *float32, taps **float32, k int, w *float32, stride int, n int, bias *float32)
+
 // StateDot is out = Σ x[i]·from[i].
 func StateDot(out *float32, from *float32, fromStride int, n int, x *float32)
 

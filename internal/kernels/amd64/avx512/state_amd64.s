@@ -4,6 +4,44 @@
 
 #include "textflag.h"
 
+// func Convolve(dst *float32, taps **float32, k int, w *float32, stride int, n int, bias *float32)
+// Requires: AVX, AVX512F
+TEXT ·Convolve(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), AX
+	MOVQ taps+8(FP), CX
+	MOVQ w+24(FP), DX
+	MOVQ n+40(FP), BX
+	MOVQ stride+32(FP), SI
+	MOVQ bias+48(FP), DI
+	MOVQ k+16(FP), R8
+	SHLQ $0x02, SI
+	XORQ R9, R9
+
+channels:
+	VPXORD  Z0, Z0, Z0
+	TESTQ   DI, DI
+	JZ      start
+	VMOVUPS (DI)(R9*1), Z0
+
+start:
+	XORQ R10, R10
+	MOVQ DX, R12
+
+taps:
+	MOVQ        (CX)(R10*8), R11
+	VMOVUPS     (R11)(R9*1), Z1
+	VFMADD231PS (R12)(R9*1), Z1, Z0
+	ADDQ        SI, R12
+	INCQ        R10
+	CMPQ        R10, R8
+	JNE         taps
+	VMOVUPS     Z0, (AX)(R9*1)
+	ADDQ        $0x40, R9
+	SUBQ        $0x10, BX
+	JNZ         channels
+	VZEROUPPER
+	RET
+
 // func StateDot(out *float32, from *float32, fromStride int, n int, x *float32)
 // Requires: AVX, AVX512F
 TEXT ·StateDot(SB), NOSPLIT, $0-40

@@ -94,6 +94,11 @@ func GeluMul(dst, gate, up *float32, n int)
 //go:noescape
 func Gelu(x *float32, n int)
 
+// ClampedMul writes (u+1)·g/(1+e^(-alpha·g)) to dst, g = min(gate, limit), u = up within ±limit.
+//
+//go:noescape
+func ClampedMul(dst, gate, up *float32, n int, alpha, limit float32)
+
 // Softcap replaces x by limit·tanh(x/limit).
 //
 //go:noescape

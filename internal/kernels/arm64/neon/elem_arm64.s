@@ -1179,6 +1179,205 @@ TEXT ·Gelu(SB), NOSPLIT, $0-16
 	WORD $0x54ffeec1 // b.ne loop
 	RET
 
+// func ClampedMul(dst, gate, up *float32, n int, alpha, limit float32)
+TEXT ·ClampedMul(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD gate+8(FP), R1
+	MOVD up+16(FP), R2
+	MOVD n+24(FP), R3
+	FMOVS alpha+32(FP), F31
+	FMOVS limit+36(FP), F30
+	WORD $0x4e0407de // dup v30.4s, v30.s[0]
+	WORD $0x52800011 // movz w17, #0x0
+	WORD $0x72b85a11 // movk w17, #0xc2d0, lsl #16
+	WORD $0x4e040e20 // dup v0.4s, w17
+	WORD $0x52800011 // movz w17, #0x0
+	WORD $0x72a85651 // movk w17, #0x42b2, lsl #16
+	WORD $0x4e040e21 // dup v1.4s, w17
+	WORD $0x52954771 // movz w17, #0xaa3b
+	WORD $0x72a7f711 // movk w17, #0x3fb8, lsl #16
+	WORD $0x4e040e22 // dup v2.4s, w17
+	WORD $0x52900011 // movz w17, #0x8000
+	WORD $0x72a7e631 // movk w17, #0x3f31, lsl #16
+	WORD $0x4e040e23 // dup v3.4s, w17
+	WORD $0x52901071 // movz w17, #0x8083
+	WORD $0x72b72bd1 // movk w17, #0xb95e, lsl #16
+	WORD $0x4e040e24 // dup v4.4s, w17
+	WORD $0x528243b1 // movz w17, #0x121d
+	WORD $0x72a756b1 // movk w17, #0x3ab5, lsl #16
+	WORD $0x4e040e25 // dup v5.4s, w17
+	WORD $0x52839e11 // movz w17, #0x1cf0
+	WORD $0x72a78131 // movk w17, #0x3c09, lsl #16
+	WORD $0x4e040e26 // dup v6.4s, w17
+	WORD $0x52958f31 // movz w17, #0xac79
+	WORD $0x72a7a551 // movk w17, #0x3d2a, lsl #16
+	WORD $0x4e040e27 // dup v7.4s, w17
+	WORD $0x52954931 // movz w17, #0xaa49
+	WORD $0x72a7c551 // movk w17, #0x3e2a, lsl #16
+	WORD $0x4e040e28 // dup v8.4s, w17
+	WORD $0x529fffd1 // movz w17, #0xfffe
+	WORD $0x72a7dff1 // movk w17, #0x3eff, lsl #16
+	WORD $0x4e040e29 // dup v9.4s, w17
+	WORD $0x52800011 // movz w17, #0x0
+	WORD $0x72a7f011 // movk w17, #0x3f80, lsl #16
+	WORD $0x4e040e2a // dup v10.4s, w17
+	WORD $0x6ea0fbd7 // fneg v23.4s, v30.4s
+	// loop:
+	WORD $0xacc1302b // ldp q11, q12, [x1], #32
+	WORD $0x4ebef56b // fmin v11.4s, v11.4s, v30.4s
+	WORD $0x4ebef58c // fmin v12.4s, v12.4s, v30.4s
+	WORD $0x4f9f916f // fmul v15.4s, v11.4s, v31.s[0]
+	WORD $0x4f9f9190 // fmul v16.4s, v12.4s, v31.s[0]
+	WORD $0x6ea0f9ef // fneg v15.4s, v15.4s
+	WORD $0x6ea0fa10 // fneg v16.4s, v16.4s
+	WORD $0x4e20f5ef // fmax v15.4s, v15.4s, v0.4s
+	WORD $0x4e20f610 // fmax v16.4s, v16.4s, v0.4s
+	WORD $0x4ea1f5ef // fmin v15.4s, v15.4s, v1.4s
+	WORD $0x4ea1f610 // fmin v16.4s, v16.4s, v1.4s
+	WORD $0x6e22ddf1 // fmul v17.4s, v15.4s, v2.4s
+	WORD $0x6e22de12 // fmul v18.4s, v16.4s, v2.4s
+	WORD $0x4e218a31 // frintn v17.4s, v17.4s
+	WORD $0x4e218a52 // frintn v18.4s, v18.4s
+	WORD $0x4ea3ce2f // fmls v15.4s, v17.4s, v3.4s
+	WORD $0x4ea3ce50 // fmls v16.4s, v18.4s, v3.4s
+	WORD $0x4ea4ce2f // fmls v15.4s, v17.4s, v4.4s
+	WORD $0x4ea4ce50 // fmls v16.4s, v18.4s, v4.4s
+	WORD $0x4ea61cd5 // mov v21.16b, v6.16b
+	WORD $0x4ea61cd6 // mov v22.16b, v6.16b
+	WORD $0x4e2fccb5 // fmla v21.4s, v5.4s, v15.4s
+	WORD $0x4e30ccb6 // fmla v22.4s, v5.4s, v16.4s
+	WORD $0x4ea71cf3 // mov v19.16b, v7.16b
+	WORD $0x4ea71cf4 // mov v20.16b, v7.16b
+	WORD $0x4e2fceb3 // fmla v19.4s, v21.4s, v15.4s
+	WORD $0x4e30ced4 // fmla v20.4s, v22.4s, v16.4s
+	WORD $0x4ea81d15 // mov v21.16b, v8.16b
+	WORD $0x4ea81d16 // mov v22.16b, v8.16b
+	WORD $0x4e2fce75 // fmla v21.4s, v19.4s, v15.4s
+	WORD $0x4e30ce96 // fmla v22.4s, v20.4s, v16.4s
+	WORD $0x4ea91d33 // mov v19.16b, v9.16b
+	WORD $0x4ea91d34 // mov v20.16b, v9.16b
+	WORD $0x4e2fceb3 // fmla v19.4s, v21.4s, v15.4s
+	WORD $0x4e30ced4 // fmla v20.4s, v22.4s, v16.4s
+	WORD $0x4eaa1d55 // mov v21.16b, v10.16b
+	WORD $0x4eaa1d56 // mov v22.16b, v10.16b
+	WORD $0x4e2fce75 // fmla v21.4s, v19.4s, v15.4s
+	WORD $0x4e30ce96 // fmla v22.4s, v20.4s, v16.4s
+	WORD $0x4eaa1d53 // mov v19.16b, v10.16b
+	WORD $0x4eaa1d54 // mov v20.16b, v10.16b
+	WORD $0x4e2fceb3 // fmla v19.4s, v21.4s, v15.4s
+	WORD $0x4e30ced4 // fmla v20.4s, v22.4s, v16.4s
+	WORD $0x4ea1ba31 // fcvtzs v17.4s, v17.4s
+	WORD $0x4ea1ba52 // fcvtzs v18.4s, v18.4s
+	WORD $0x4f3f0635 // sshr v21.4s, v17.4s, #1
+	WORD $0x4f3f0656 // sshr v22.4s, v18.4s, #1
+	WORD $0x6eb58631 // sub v17.4s, v17.4s, v21.4s
+	WORD $0x6eb68652 // sub v18.4s, v18.4s, v22.4s
+	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
+	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
+	WORD $0x4eaa8631 // add v17.4s, v17.4s, v10.4s
+	WORD $0x4eaa8652 // add v18.4s, v18.4s, v10.4s
+	WORD $0x4f3756b5 // shl v21.4s, v21.4s, #23
+	WORD $0x4f3756d6 // shl v22.4s, v22.4s, #23
+	WORD $0x4eaa86b5 // add v21.4s, v21.4s, v10.4s
+	WORD $0x4eaa86d6 // add v22.4s, v22.4s, v10.4s
+	WORD $0x6e31de6f // fmul v15.4s, v19.4s, v17.4s
+	WORD $0x6e32de90 // fmul v16.4s, v20.4s, v18.4s
+	WORD $0x6e35ddef // fmul v15.4s, v15.4s, v21.4s
+	WORD $0x6e36de10 // fmul v16.4s, v16.4s, v22.4s
+	WORD $0x4e2ad5ef // fadd v15.4s, v15.4s, v10.4s
+	WORD $0x4e2ad610 // fadd v16.4s, v16.4s, v10.4s
+	WORD $0x6e2ffd6f // fdiv v15.4s, v11.4s, v15.4s
+	WORD $0x6e30fd90 // fdiv v16.4s, v12.4s, v16.4s
+	WORD $0xacc1384d // ldp q13, q14, [x2], #32
+	WORD $0x4ebef5ad // fmin v13.4s, v13.4s, v30.4s
+	WORD $0x4ebef5ce // fmin v14.4s, v14.4s, v30.4s
+	WORD $0x4e37f5ad // fmax v13.4s, v13.4s, v23.4s
+	WORD $0x4e37f5ce // fmax v14.4s, v14.4s, v23.4s
+	WORD $0x4e2ad5ad // fadd v13.4s, v13.4s, v10.4s
+	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
+	WORD $0x6e2dddef // fmul v15.4s, v15.4s, v13.4s
+	WORD $0x6e2ede10 // fmul v16.4s, v16.4s, v14.4s
+	WORD $0xad00400f // stp q15, q16, [x0, #0]
+	WORD $0xacc1302b // ldp q11, q12, [x1], #32
+	WORD $0x4ebef56b // fmin v11.4s, v11.4s, v30.4s
+	WORD $0x4ebef58c // fmin v12.4s, v12.4s, v30.4s
+	WORD $0x4f9f916f // fmul v15.4s, v11.4s, v31.s[0]
+	WORD $0x4f9f9190 // fmul v16.4s, v12.4s, v31.s[0]
+	WORD $0x6ea0f9ef // fneg v15.4s, v15.4s
+	WORD $0x6ea0fa10 // fneg v16.4s, v16.4s
+	WORD $0x4e20f5ef // fmax v15.4s, v15.4s, v0.4s
+	WORD $0x4e20f610 // fmax v16.4s, v16.4s, v0.4s
+	WORD $0x4ea1f5ef // fmin v15.4s, v15.4s, v1.4s
+	WORD $0x4ea1f610 // fmin v16.4s, v16.4s, v1.4s
+	WORD $0x6e22ddf1 // fmul v17.4s, v15.4s, v2.4s
+	WORD $0x6e22de12 // fmul v18.4s, v16.4s, v2.4s
+	WORD $0x4e218a31 // frintn v17.4s, v17.4s
+	WORD $0x4e218a52 // frintn v18.4s, v18.4s
+	WORD $0x4ea3ce2f // fmls v15.4s, v17.4s, v3.4s
+	WORD $0x4ea3ce50 // fmls v16.4s, v18.4s, v3.4s
+	WORD $0x4ea4ce2f // fmls v15.4s, v17.4s, v4.4s
+	WORD $0x4ea4ce50 // fmls v16.4s, v18.4s, v4.4s
+	WORD $0x4ea61cd5 // mov v21.16b, v6.16b
+	WORD $0x4ea61cd6 // mov v22.16b, v6.16b
+	WORD $0x4e2fccb5 // fmla v21.4s, v5.4s, v15.4s
+	WORD $0x4e30ccb6 // fmla v22.4s, v5.4s, v16.4s
+	WORD $0x4ea71cf3 // mov v19.16b, v7.16b
+	WORD $0x4ea71cf4 // mov v20.16b, v7.16b
+	WORD $0x4e2fceb3 // fmla v19.4s, v21.4s, v15.4s
+	WORD $0x4e30ced4 // fmla v20.4s, v22.4s, v16.4s
+	WORD $0x4ea81d15 // mov v21.16b, v8.16b
+	WORD $0x4ea81d16 // mov v22.16b, v8.16b
+	WORD $0x4e2fce75 // fmla v21.4s, v19.4s, v15.4s
+	WORD $0x4e30ce96 // fmla v22.4s, v20.4s, v16.4s
+	WORD $0x4ea91d33 // mov v19.16b, v9.16b
+	WORD $0x4ea91d34 // mov v20.16b, v9.16b
+	WORD $0x4e2fceb3 // fmla v19.4s, v21.4s, v15.4s
+	WORD $0x4e30ced4 // fmla v20.4s, v22.4s, v16.4s
+	WORD $0x4eaa1d55 // mov v21.16b, v10.16b
+	WORD $0x4eaa1d56 // mov v22.16b, v10.16b
+	WORD $0x4e2fce75 // fmla v21.4s, v19.4s, v15.4s
+	WORD $0x4e30ce96 // fmla v22.4s, v20.4s, v16.4s
+	WORD $0x4eaa1d53 // mov v19.16b, v10.16b
+	WORD $0x4eaa1d54 // mov v20.16b, v10.16b
+	WORD $0x4e2fceb3 // fmla v19.4s, v21.4s, v15.4s
+	WORD $0x4e30ced4 // fmla v20.4s, v22.4s, v16.4s
+	WORD $0x4ea1ba31 // fcvtzs v17.4s, v17.4s
+	WORD $0x4ea1ba52 // fcvtzs v18.4s, v18.4s
+	WORD $0x4f3f0635 // sshr v21.4s, v17.4s, #1
+	WORD $0x4f3f0656 // sshr v22.4s, v18.4s, #1
+	WORD $0x6eb58631 // sub v17.4s, v17.4s, v21.4s
+	WORD $0x6eb68652 // sub v18.4s, v18.4s, v22.4s
+	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
+	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
+	WORD $0x4eaa8631 // add v17.4s, v17.4s, v10.4s
+	WORD $0x4eaa8652 // add v18.4s, v18.4s, v10.4s
+	WORD $0x4f3756b5 // shl v21.4s, v21.4s, #23
+	WORD $0x4f3756d6 // shl v22.4s, v22.4s, #23
+	WORD $0x4eaa86b5 // add v21.4s, v21.4s, v10.4s
+	WORD $0x4eaa86d6 // add v22.4s, v22.4s, v10.4s
+	WORD $0x6e31de6f // fmul v15.4s, v19.4s, v17.4s
+	WORD $0x6e32de90 // fmul v16.4s, v20.4s, v18.4s
+	WORD $0x6e35ddef // fmul v15.4s, v15.4s, v21.4s
+	WORD $0x6e36de10 // fmul v16.4s, v16.4s, v22.4s
+	WORD $0x4e2ad5ef // fadd v15.4s, v15.4s, v10.4s
+	WORD $0x4e2ad610 // fadd v16.4s, v16.4s, v10.4s
+	WORD $0x6e2ffd6f // fdiv v15.4s, v11.4s, v15.4s
+	WORD $0x6e30fd90 // fdiv v16.4s, v12.4s, v16.4s
+	WORD $0xacc1384d // ldp q13, q14, [x2], #32
+	WORD $0x4ebef5ad // fmin v13.4s, v13.4s, v30.4s
+	WORD $0x4ebef5ce // fmin v14.4s, v14.4s, v30.4s
+	WORD $0x4e37f5ad // fmax v13.4s, v13.4s, v23.4s
+	WORD $0x4e37f5ce // fmax v14.4s, v14.4s, v23.4s
+	WORD $0x4e2ad5ad // fadd v13.4s, v13.4s, v10.4s
+	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
+	WORD $0x6e2dddef // fmul v15.4s, v15.4s, v13.4s
+	WORD $0x6e2ede10 // fmul v16.4s, v16.4s, v14.4s
+	WORD $0xad01400f // stp q15, q16, [x0, #32]
+	WORD $0x91010000 // add x0, x0, #64
+	WORD $0xf1004063 // subs x3, x3, #16
+	WORD $0x54ffed01 // b.ne loop
+	RET
+
 // func Softcap(x *float32, n int, limit float32)
 TEXT ·Softcap(SB), NOSPLIT, $0-20
 	MOVD x+0(FP), R0

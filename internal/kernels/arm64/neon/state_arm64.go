@@ -4,6 +4,11 @@
 
 package neon
 
+// Convolve is dst = bias + Σ w[j]·taps[j], rows of w stride numbers apart; a nil bias is 0.
+//
+//go:noescape
+func Convolve(dst *float32, taps **float32, k int, w *float32, stride, n int, bias *float32)
+
 // StateDot is out = Σ x[i]·from[i].
 //
 //go:noescape

@@ -4,6 +4,50 @@
 
 #include "textflag.h"
 
+// func Convolve(dst *float32, taps **float32, k int, w *float32, stride, n int, bias *float32)
+TEXT ·Convolve(SB), NOSPLIT, $0-56
+	MOVD dst+0(FP), R0
+	MOVD taps+8(FP), R1
+	MOVD k+16(FP), R2
+	MOVD w+24(FP), R3
+	MOVD stride+32(FP), R4
+	MOVD n+40(FP), R5
+	MOVD bias+48(FP), R6
+	WORD $0xd37ef484 // lsl x4, x4, #2
+	WORD $0xd2800007 // mov x7, #0
+	// channels:
+	WORD $0x4f000400 // movi v0.4s, #0
+	WORD $0x4f000401 // movi v1.4s, #0
+	WORD $0x4f000402 // movi v2.4s, #0
+	WORD $0x4f000403 // movi v3.4s, #0
+	WORD $0xb4000066 // cbz x6, start
+	WORD $0xacc104c0 // ldp q0, q1, [x6], #32
+	WORD $0xacc10cc2 // ldp q2, q3, [x6], #32
+	// start:
+	WORD $0xaa0203e8 // mov x8, x2
+	WORD $0xaa0103e9 // mov x9, x1
+	WORD $0x8b07006b // add x11, x3, x7
+	// taps:
+	WORD $0xf840852a // ldr x10, [x9], #8
+	WORD $0x8b07014a // add x10, x10, x7
+	WORD $0xad401544 // ldp q4, q5, [x10, #0]
+	WORD $0xad411d46 // ldp q6, q7, [x10, #32]
+	WORD $0xad402568 // ldp q8, q9, [x11, #0]
+	WORD $0xad412d6a // ldp q10, q11, [x11, #32]
+	WORD $0x4e28cc80 // fmla v0.4s, v4.4s, v8.4s
+	WORD $0x4e29cca1 // fmla v1.4s, v5.4s, v9.4s
+	WORD $0x4e2accc2 // fmla v2.4s, v6.4s, v10.4s
+	WORD $0x4e2bcce3 // fmla v3.4s, v7.4s, v11.4s
+	WORD $0x8b04016b // add x11, x11, x4
+	WORD $0xf1000508 // subs x8, x8, #1
+	WORD $0x54fffe81 // b.ne taps
+	WORD $0xac810400 // stp q0, q1, [x0], #32
+	WORD $0xac810c02 // stp q2, q3, [x0], #32
+	WORD $0x910100e7 // add x7, x7, #64
+	WORD $0xf10040a5 // subs x5, x5, #16
+	WORD $0x54fffca1 // b.ne channels
+	RET
+
 // func StateDot(out, from *float32, fromStride, n int, x *float32)
 TEXT ·StateDot(SB), NOSPLIT, $0-40
 	MOVD out+0(FP), R0

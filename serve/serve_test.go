@@ -79,6 +79,12 @@ func newBenchOf(t testing.TB, dress func(v *tokenizer.Vocab), each func() engine
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newBenchOn(t, path, dress, each, o, prepare)
+}
+
+// newBenchOn has a model of its own.
+func newBenchOn(t testing.TB, path string, dress func(v *tokenizer.Vocab), each func() engine.Options, o Options, prepare func(e *engine.Engine)) *bench {
+	t.Helper()
 	open := func() (*engine.Engine, *tokenizer.Tokenizer) {
 		file, err := weights.Open(path)
 		if err != nil {
@@ -121,6 +127,7 @@ func newBenchOf(t testing.TB, dress func(v *tokenizer.Vocab), each func() engine
 	prepare(o.Engine)
 	o.Names = []string{"small", "other"}
 	o.Meter = prom.New
+	var err error
 	if b.Server, err = New(o); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -12,8 +13,12 @@ import (
 
 	"terrace/engine"
 	"terrace/engine/tier"
+	"terrace/internal/kernels/quant"
 	"terrace/internal/kvpage"
+	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/tokenizer"
+	"terrace/weights/convert"
 )
 
 // repeatText asks the small model to say a prompt again.
@@ -111,4 +116,62 @@ func (b *bench) fitsAlone(policy, prompt string, n int) (text string, read int, 
 		return "", len(ids), err
 	}
 	return res.Text, len(ids), nil
+}
+
+// TestRecurrentPressure: texts of a model with recurrent layers, for half of whose states there is room, leave it and come back, with KV in
+// memory and with an SSD below it; each is what it is alone.
+func TestRecurrentPressure(t *testing.T) {
+	spec := convert.Spec{Arch: "qwen35", Layers: 4, Hidden: 64, HeadDim: 32, Vocab: 300, Context: 400, Seed: 9}
+	spec.SetDefaults()
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	if err := convert.Synthesize(t.Context(), path, spec, convert.Options{Type: quant.Q8_0}); err != nil {
+		t.Fatal(err)
+	}
+	const (
+		states = 2 * 3 * 4 * (128*128 + 3*3*128) // of a text, twice over: three layers, float32
+		tokens = 2 * 2 * 32                      // bytes of one: K and V, f16, of one layer
+	)
+	for _, ssd := range []bool{false, true} {
+		t.Run(fmt.Sprint(ssd), func(t *testing.T) {
+			b := newBenchOn(t, path, func(*tokenizer.Vocab) {}, func() engine.Options {
+				eo := engine.Options{Context: 400, KVBudgetBytes: 3*states + 330*tokens}
+				if ssd {
+					eo.KVBudgetBytes = 0
+					eo.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: 3*states + 64<<10}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 8 << 20}}
+				}
+				return eo
+			}, Options{Batch: 6, Queue: 16}, func(*engine.Engine) {})
+			calls := 0
+			b.loop.batch = func(sessions []*engine.Session, ids []int) error {
+				if calls++; calls%5 == 0 && len(sessions) > 1 { // besides, so that somebody leaves in the midst of decoding
+					if err := b.loop.e.DecodeBatch(sessions[1:], ids[1:]); err != nil {
+						return err
+					}
+					return &engine.BatchError{Errors: append([]error{kvmanager.ErrBudget}, make([]error, len(sessions)-1)...)}
+				}
+				return b.loop.e.DecodeBatch(sessions, ids)
+			}
+			var wg sync.WaitGroup
+			var prompts, wants [6]string
+			for i := range prompts {
+				prompts[i] = strings.Repeat(fmt.Sprintf("request %d; ", i), 6)
+				var err error
+				if wants[i], _, err = b.fitsAlone("full", prompts[i], 80); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i, want := range wants {
+				wg.Go(func() {
+					status, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": 80, "temperature": 0}`, jsonText(prompts[i])))
+					if status != 200 || textOf(t, out) != want {
+						t.Errorf("request %d: %d %.300s, want %q", i, status, out, want)
+					}
+				})
+			}
+			wg.Wait()
+			if n := valueIn(t, b, "terrace_num_preemptions_total"); n == 0 {
+				t.Error("nothing was swapped out: the test sees nothing")
+			}
+		})
+	}
 }

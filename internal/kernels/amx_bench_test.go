@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"terrace/internal/cputime"
 	"terrace/internal/kernels/amd64/amx"
@@ -66,7 +67,7 @@ func BenchmarkTiles(b *testing.B) {
 				start := cputime.Used()
 				for b.Loop() {
 					amxMachine.matrix.multiply(&tileConfig[0], &tileArgs{dst: &sums[0], strideBytes: groupRows * 4, from: from, panel: &panel[0], panel2: &panel[1024], panelStep: stepBytes,
-						act: &act[0], groupBytes: uintptr(steps * stepBytes), steps: steps, groups: blockRows, nextAct: &act[0], nextTile: &panel[0]})
+						act: &act[0], groupBytes: uintptr(steps * stepBytes), steps: steps, groups: blockRows, nextAct: uintptr(unsafe.Pointer(&act[0])), nextTile: &panel[0]})
 				}
 				size := 2 * float64(blockRows*groupRows) * groupRows * float64(steps*recordCols)
 				b.ReportMetric(size*float64(b.N)/(cputime.Used()-start).Seconds()/1e9, "GOPS/core")

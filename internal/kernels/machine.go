@@ -35,17 +35,18 @@ type tileProduct func(config *byte, args *tileArgs)
 // is nil, and go to dst, whose rows are strideBytes apart and which may be from. Groups of rows lie groupBytes apart. A product
 // asks for 128 bytes a step at nextAct, and for the lines at nextTile and tileBytes behind it, which moves by tileStep.
 type tileArgs struct {
-	dst               *float32
-	strideBytes       uintptr
-	from              *float32
-	panel, act        *byte
-	groupBytes        uintptr
-	steps, groups     int
-	nextAct, nextTile *byte
-	tileStep          uintptr
-	tileBytes         uintptr
-	panel2            *byte
-	panelStep         uintptr
+	dst           *float32
+	strideBytes   uintptr
+	from          *float32
+	panel, act    *byte
+	groupBytes    uintptr
+	steps, groups int
+	nextAct       uintptr // an address to ask for, which may lie behind the rows; no pointer, so that nothing follows it
+	nextTile      *byte
+	tileStep      uintptr
+	tileBytes     uintptr
+	panel2        *byte
+	panelStep     uintptr
 }
 
 // groupQuantizer fills a group of 16 rows, strideBytes apart in x, as quantize does.

@@ -34,11 +34,14 @@ func init() {
 	})
 }
 
+// Products get a copy of their arguments on the stack, since assembly moves pointers past what they point to: in the heap the collector
+// refuses such pointers.
+
 // pairsUnit does the work of the matrix unit with VDPBF16PS, 32 multiply-adds an instruction: faster than float32 for
 // types of 16 bits, slower than VPDPBUSD (64) for the quantised ones.
 var pairsUnit = matrixUnit{
 	round:    amx.Round,
-	multiply: func(_ *byte, args *tileArgs) { avx512.Pairs((*byte)(unsafe.Pointer(args))) },
+	multiply: func(_ *byte, args *tileArgs) { own := *args; avx512.Pairs((*byte)(unsafe.Pointer(&own))) },
 	unpack:   [64]func(panel, tile *byte, records int){quant.F16: amx.UnpackF16},
 }
 
@@ -136,8 +139,8 @@ var amxMachine = machine{
 	matrix: &matrixUnit{
 		round:    amx.Round,
 		split:    amx.Split,
-		multiply: func(config *byte, args *tileArgs) { amx.Tiles(config, (*byte)(unsafe.Pointer(args))) },
-		once:     func(config *byte, args *tileArgs) { amx.TilesOnce(config, (*byte)(unsafe.Pointer(args))) },
+		multiply: func(config *byte, args *tileArgs) { own := *args; amx.Tiles(config, (*byte)(unsafe.Pointer(&own))) },
+		once:     func(config *byte, args *tileArgs) { own := *args; amx.TilesOnce(config, (*byte)(unsafe.Pointer(&own))) },
 		unpack: [64]func(panel, tile *byte, records int){
 			quant.Q4_0:      amx.UnpackQ4_0,
 			quant.Q4_1:      amx.UnpackQ4_1,

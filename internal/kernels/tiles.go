@@ -122,7 +122,7 @@ func (j *matmulJob) matrixSlice(t *matmulTask, s *matmulScratch, tile, step int)
 	}
 	groups, panel := t.to-t.from, (tile-t.first)/2
 	sums := s.sums[panel*groups*groupRows*groupRows:]
-	a.nextAct = (*byte)(unsafe.Add(unsafe.Pointer(j.rounded.at((step+steps)%j.rounded.steps, t.from)), panel*groups*steps*128))
+	a.nextAct = uintptr(unsafe.Pointer(j.rounded.at((step+steps)%j.rounded.steps, t.from))) + uintptr(panel*groups*steps*128)
 	a.nextTile = q.W.tileAt(tile)
 	if tile+2 < t.last {
 		a.nextTile = q.W.inTile(tile+2, at)

@@ -20,6 +20,7 @@ func dotPairs(w, x, acc reg.VecPhysical) {
 // broadcasts beside 16 VDPBF16PS of 32 multiply-adds. Four such passes make a group of 32 rows.
 func bf16Pairs(s *simd) {
 	s.function("Pairs", "func(args *byte)", "Pairs is amx.Tiles with VDPBF16PS; it asks for nothing ahead.")
+	Pragma("noescape")
 	args := Load(Param("args"), GP64())
 	field := func(i int) reg.Register {
 		r := GP64()

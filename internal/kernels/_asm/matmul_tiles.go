@@ -56,6 +56,7 @@ const onceAhead = 2048
 // and released inside the call: no goroutine ever leaves it behind, and the kernel saves it if a signal comes between.
 func tiles(name string, once bool) {
 	TEXT(name, NOSPLIT, "func(config, args *byte)")
+	Pragma("noescape")
 	Doc(name + " multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows; args is a tileArgs of package kernels.")
 	Load(Param("config"), reg.RAX)
 	tileConfig(regAX)

@@ -5,9 +5,13 @@
 package amx
 
 // Tiles multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows; args is a tileArgs of package kernels.
+//
+//go:noescape
 func Tiles(config *byte, args *byte)
 
 // TilesOnce multiplies a bf16 panel of 32 weight rows with groups of 32 bf16 activation rows; args is a tileArgs of package kernels.
+//
+//go:noescape
 func TilesOnce(config *byte, args *byte)
 
 // PeakBF16 runs n times four TDPBF16PS, 8192 multiply-adds each, of the four tiles at data.

@@ -5,4 +5,6 @@
 package avx512
 
 // Pairs is amx.Tiles with VDPBF16PS; it asks for nothing ahead.
+//
+//go:noescape
 func Pairs(args *byte)

@@ -26,9 +26,18 @@ func TestAppendEqualsPages(t *testing.T) {
 						continue
 					}
 					k, v := maker{Rand: rnd}.floats(n*(dim+5), 3), maker{Rand: rnd}.floats(n*(dim+2), 3)
-					if e < kvpage.I8 {
-						for i, x := range []float64{math.Inf(1), math.Inf(-1), math.NaN(), 1e-8, -1e-41, 65519, 65520, 1e38, 0} {
-							k[(i*7)%len(k)], v[(i*5)%len(v)] = float32(x), float32(x)
+					for i, x := range []float64{math.Inf(1), math.Inf(-1), math.NaN(), 1e-8, -1e-41, 65519, 65520, 1e38, 0} {
+						k[(i*7)%len(k)], v[(i*5)%len(v)] = float32(x), float32(x)
+					}
+					if e >= kvpage.I8 { // groups with a special number first, zeros of both signs, and numbers too small for a scale
+						for at, x := range map[int]float64{dim + 2: math.NaN(), 2 * (dim + 2): math.Inf(1), 3 * (dim + 2): math.Inf(-1)} {
+							v[at%len(v)] = float32(x)
+						}
+						for r := range n {
+							k[r*(dim+5)+1], k[r*(dim+5)+2] = float32(math.Copysign(0, float64(r%3)-1)), float32(r)*1e-9
+						}
+						for d := range dim {
+							v[4*(dim+2)%(n*(dim+2))+d] = float32(math.Copysign(max(0, float64(d%5-3)), float64(d%3)-1))
 						}
 					}
 					got, want := make([]byte, l.PageBytes()), make([]byte, l.PageBytes())

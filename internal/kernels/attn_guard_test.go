@@ -26,6 +26,13 @@ func TestAttentionKernelsStayInside(t *testing.T) {
 				PutValue(e, getBytes(e.ValueRowBytes(dim)), get(dim), dim)
 			}
 		}
+		for _, e := range []KVElem{KVI8, KVI4} {
+			for _, dim := range []int{8, 64, 128} {
+				if PutKeys(e, getBytes(e.KeyTileBytes(dim)), get(16*dim), dim, dim) && dim >= 64 {
+					PutValue(e, getBytes(e.ValueRowBytes(dim)), get(dim), dim)
+				}
+			}
+		}
 		for _, n := range []int{16, 20, 64} {
 			codes := getBytes(n)
 			for _, scales := range []int{1, n} {

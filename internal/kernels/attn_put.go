@@ -6,19 +6,19 @@ import (
 	"terrace/internal/kernels/ref"
 )
 
-// putOps write pages of float types; nil where there is no assembly.
+// putOps write pages; nil where there is no assembly.
 type putOps struct {
-	keys  [3]func(tile *byte, k *float32, strideBytes, dim int)
+	keys  [5]func(tile *byte, k *float32, strideBytes, dim int)
 	key   [3]func(cell *byte, k *float32, dim int)
-	value [3]func(row *byte, v *float32, dim int)
+	value [5]func(row *byte, v *float32, dim int) // of codes so many groups of 64
 }
 
 var put putOps
 
-// PutKeys turns 16 rows of keys, row r at k[r*stride:], into a tile of a float type, rounding to nearest with ties to
-// even. It says whether the selected path has it, for dim a multiple of 4; if not, nothing is written.
+// PutKeys turns 16 rows of keys, row r at k[r*stride:], into a tile, rounding to nearest with ties to even. It says whether the
+// selected path has it, for dim a multiple of 4, of codes of 8; if not, nothing is written.
 func PutKeys(e KVElem, tile []byte, k []float32, stride, dim int) bool {
-	if e.Quantised() || put.keys[e] == nil || dim%4 != 0 {
+	if put.keys[e] == nil || dim%4 != 0 || e.Quantised() && dim%8 != 0 {
 		return false
 	}
 	wantLen("PutKeys", e.KeyTileBytes(dim), len(tile))
@@ -40,14 +40,17 @@ func PutKey(e KVElem, tile []byte, slot int, k []float32, dim int) bool {
 	return true
 }
 
-// PutValue rounds one value, v[:dim], to a float type. It says whether the selected path has it; if not, nothing is
-// written.
+// PutValue rounds one value, v[:dim]. It says whether the selected path has it, for dim a multiple of 16, of codes of 64; if not,
+// nothing is written.
 func PutValue(e KVElem, row []byte, v []float32, dim int) bool {
-	if e.Quantised() || put.value[e] == nil || dim%16 != 0 {
+	if put.value[e] == nil || dim%16 != 0 || e.Quantised() && dim%64 != 0 {
 		return false
 	}
 	wantLen("PutValue", e.ValueRowBytes(dim), len(row))
 	wantLen("PutValue", dim, len(v))
+	if e.Quantised() {
+		dim /= 64
+	}
 	put.value[e](&row[0], &v[0], dim)
 	return true
 }

@@ -33,6 +33,9 @@ func codeI8(f, inverse float32) byte {
 
 // scaleI4 is the float16 scale and minimum of a group, and what turns numbers to codes: (x - low)·inverse.
 func scaleI4(lo, hi float32) (scale, minimum uint16, low, inverse float32) {
+	if lo == 0 {
+		lo = 0 // not a negative zero, whichever came first
+	}
 	minimum = toF16(lo)
 	low = fromF16(minimum)
 	scale = toF16((hi - low) / 15)

@@ -191,6 +191,10 @@ func (e *amxEmulator) run(t *amxText) (err error) {
 			e.set(s.args[1], e.value(s.args[0]))
 		case "ADDQ", "SUBQ", "SHLQ", "DECQ", "TESTQ":
 			e.arithmetic(s)
+		case "CMPQ":
+			e.zero = e.value(s.args[0]) == e.value(s.args[1])
+		case "LEAQ":
+			e.set(s.args[1], e.address(s.args[0]))
 		case "JMP":
 			jump = true
 		case "JZ":

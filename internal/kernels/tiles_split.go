@@ -15,12 +15,12 @@ func (j *matmulJob) splitTask(t *matmulTask, s *matmulScratch) {
 	s.makeSums(groups)
 	for tile := t.first; tile < t.last; tile += 2 {
 		for step, steps := 0, 0; step < j.rounded.steps; step += steps {
+			a, behind := &s.args, 0
 			if steps = j.rounded.slice(step); j.rounded.groups == 1 {
-				steps = j.rounded.steps
+				steps, behind = j.rounded.steps, q.W.tile
 			}
-			a := &s.args
 			*a = tileArgs{dst: &s.sums[0], strideBytes: groupRows * 4, act: j.rounded.at(step, t.from), groupBytes: uintptr(steps) * stepBytes,
-				steps: steps, groups: groups}
+				steps: steps, groups: groups, tileBytes: uintptr(behind)}
 			if a.pairs(q.W, tile, tileBytes(q.W.typ, step*recordCols)); step > 0 {
 				a.from = a.dst
 			}

@@ -41,8 +41,8 @@ const (
 	argPanelStep
 )
 
-// onceAhead is prefetchAhead for panels that are used once, of which there are two.
-const onceAhead = 2048
+// onceAhead is how many steps ahead panels that are used once are asked for.
+const onceAhead = 4
 
 // tiles emits the AMX product of 32 weight rows with groups of 32 activation rows. One step is 32 columns: an A tile is
 // 16 activation rows by 32 bf16 (1 KiB), a B tile 16 pairs of columns by 16 weight rows by 2 (1 KiB); act holds two A
@@ -95,6 +95,10 @@ func tiles(name string, once bool) {
 	}
 	Label("start")
 	MOVQ(U32(64), tileRow)
+	if once { // to be asked for: the two panels some steps ahead, near their end those tileBytes behind
+		LEAQ(at(panel, 1024*onceAhead), ownDst)
+		LEAQ(at(panel2, 1024*onceAhead), nextTile)
+	}
 	args()
 	MOVQ(at(left, argAct), act)
 	MOVQ(at(left, argSteps), left)
@@ -108,10 +112,17 @@ func tiles(name string, once bool) {
 	tileDotBF16(2, 5, 6)
 	tileDotBF16(3, 5, 7)
 	if once {
+		CMPQ(left, U8(onceAhead))
+		JNZ(LabelRef("within"))
+		ADDQ(tileBytes, ownDst)
+		ADDQ(tileBytes, nextTile)
+		Label("within")
 		for i := range 16 {
-			PREFETCHT0(at(panel, onceAhead+64*i))
-			PREFETCHT0(at(panel2, onceAhead+64*i))
+			PREFETCHT0(at(ownDst, 64*i))
+			PREFETCHT0(at(nextTile, 64*i))
 		}
+		ADDQ(panelStep, ownDst)
+		ADDQ(panelStep, nextTile)
 	} else {
 		for i := range 4 {
 			PREFETCHT0(at(nextFrom, 64*i))

@@ -83,8 +83,8 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	e.recurs, _ = e.backend.(model.Recurrent)
 	e.indexes, _ = e.backend.(model.Indexing)
 	e.rows, _ = e.backend.(model.RowReader)
-	mixer, ok := e.backend.(model.Mixer)
-	e.mixes = ok && mixer.Mixes() && e.tiers == nil && e.drives == nil
+	_, e.mixes = e.backend.(model.Mixer)
+	e.mixes = e.mixes && e.tiers == nil && e.drives == nil
 	e.backend = model.Traced(e.backend, o.Trace)
 	if err := errors.Join(e.openIndexer(), e.openFloor()); err != nil {
 		return nil, errors.Join(err, e.Close())

@@ -76,3 +76,8 @@ func windowed(t testing.TB, o Options) *Engine {
 	t.Helper()
 	return openOn(t, sharedModel(t, fakes.Windowed(t)), o)
 }
+
+func withExperts(t testing.TB, o Options) *Engine {
+	t.Helper()
+	return openOn(t, sharedModel(t, fakes.Experts(t)), o)
+}

@@ -20,7 +20,7 @@ type Pass struct {
 	Phase kernels.Phase // arithmetic: fast prefill, fast decode, or exact float32
 	Pos   []int32       // [n] position of each row
 	Len   []int32       // [n] length of the row's sequence as rotary scaling sees it; nil = Pos+1
-	Steps int           // of a Prefill pass: so many of the last rows are decode steps, attended to in the Decode phase (Mixer)
+	Steps int           // of a Prefill pass: so many of the last rows are decode steps, computed in the Decode phase (Mixer)
 }
 
 // Backend is the seam between what computes and what decides: four calls a layer, so that selection of KV and pruning of
@@ -65,11 +65,9 @@ type Chooser interface {
 	Argmax() (ids []int32, finite []bool, err error)
 }
 
-// Mixer is the optional capability of passes in which rows of prompts and decode steps lie together (Pass.Steps).
-type Mixer interface {
-	// Mixes reports whether every product has one arithmetic in both phases, so that a row computes what it computes in a pass of its own.
-	Mixes() bool
-}
+// Mixer is the optional capability of passes in which rows of prompts and decode steps lie together (Pass.Steps). A row computes there
+// what it computes in a pass of its own.
+type Mixer interface{ MixesPhases() }
 
 // PoolLender is the optional capability of lending the backend's threads to whoever works between its calls.
 type PoolLender interface{ Pool() *kernels.Pool }

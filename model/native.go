@@ -3,7 +3,6 @@ package model
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"gorgonia.org/tensor"
 
@@ -152,7 +151,7 @@ func (b *native) project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *ten
 	}
 	q = b.ws.dense(&b.ws.q, n, a.Heads*a.KeyDim)
 	if a.Owner != layer {
-		if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.Q, dst: floats(q)}); err != nil {
+		if err := b.matmulNormed(p.arithmetic(), x, n, norm, product{w: l.Q, dst: floats(q)}); err != nil {
 			return nil, nil, nil, err
 		}
 		return q, nil, nil, b.turn(p, layer, floats(q), l.QNorm, nil, NormParams{})
@@ -163,7 +162,7 @@ func (b *native) project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *ten
 	if l.V == nil {
 		products = products[:2]
 	}
-	if err := b.matmulNormed(p.Phase, x, n, norm, products...); err != nil {
+	if err := b.matmulNormed(p.arithmetic(), x, n, norm, products...); err != nil {
 		return nil, nil, nil, err
 	}
 	if l.V == nil {
@@ -218,19 +217,6 @@ func (b *native) Attend(p *Pass, layer int, q *tensor.Dense, seqs []attention.Se
 	return out, nil
 }
 
-// Mixes implements Mixer: in the way are CPUs whose matrix unit computes prompts.
-func (b *native) Mixes() bool {
-	for i := range b.m.Params.Layers {
-		l := &b.m.Params.Layers[i]
-		for _, w := range slices.Concat(l.linears(), []*Linear{l.Router, l.SharedGate, l.SharedUp, l.SharedDown, l.SharedRouter}, l.ExpertGate, l.ExpertUp, l.ExpertDown) {
-			if !w.Absent() && !kernels.PhasesAlike(w.Tensor.Type, w.Cols) {
-				return false
-			}
-		}
-	}
-	return b.m.Params.EmbedIn.Absent() || kernels.PhasesAlike(b.m.Params.EmbedIn.Tensor.Type, b.m.Params.EmbedIn.Cols)
-}
-
 // AttentionParams are the attention figures of one layer.
 func (m *Model) AttentionParams(layer int) (attention.Params, error) {
 	a := &m.Layer[layer].Attention
@@ -276,7 +262,7 @@ func (b *native) finishRows(p *Pass, layer int, x []float32, n int, attended *te
 		norm = NormParams{}
 	}
 	block := b.blockOut(x, n, l.PostFFNNorm)
-	if err := b.feedForward(p.Phase, l, layer, block, x, n, norm); err != nil {
+	if err := b.feedForward(p.arithmetic(), l, layer, block, x, n, norm); err != nil {
 		return err
 	}
 	if err := b.addBlock(x, block, n, l.PostFFNNorm); err != nil || !m.PostNorm {
@@ -307,7 +293,7 @@ func (b *native) mixerBlock(p *Pass, layer int, x []float32, n int, mixed *tenso
 func (b *native) finishParallel(p *Pass, layer int, x []float32, n int, attended *tensor.Dense) error {
 	l := &b.m.Params.Layers[layer]
 	beside := product{dst: b.ws.floats(&b.ws.beside, n*b.m.Hidden)}
-	if err := b.feedForward(p.Phase, l, layer, beside, x, n, l.FFNNorm); err != nil {
+	if err := b.feedForward(p.arithmetic(), l, layer, beside, x, n, l.FFNNorm); err != nil {
 		return err
 	}
 	if err := b.finishMixer(p, layer, x, n, attended); err != nil {
@@ -331,7 +317,7 @@ func (b *native) finishMixer(p *Pass, layer int, x []float32, n int, mixed *tens
 	}
 	block := b.blockOut(x, n, l.PostAttnNorm)
 	block.w = l.O
-	if err := b.matmul(p.Phase, y, n, block); err != nil {
+	if err := b.matmul(p.arithmetic(), y, n, block); err != nil {
 		return err
 	}
 	if err := b.addBlock(x, block, n, l.PostAttnNorm); err != nil || !m.PostNorm {
@@ -373,7 +359,7 @@ func (b *native) Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
 	case m.wide():
 		x, err = b.unwiden(p, hidden)
 	case m.Copies > 1:
-		x, err = b.mixCopies(p.Phase, x, n, &m.Params.Final)
+		x, err = b.mixCopies(p.arithmetic(), x, n, &m.Params.Final)
 	}
 	if err != nil {
 		return nil, err
@@ -390,7 +376,7 @@ func (b *native) Logits(p *Pass, hidden *tensor.Dense) (*tensor.Dense, error) {
 	}
 	out := b.ws.dense(&b.ws.logits, n, m.Vocab)
 	y := floats(out)
-	if err := b.matmulNormed(p.Phase, x, n, norm, product{w: m.Params.Output, dst: y}); err != nil {
+	if err := b.matmulNormed(p.arithmetic(), x, n, norm, product{w: m.Params.Output, dst: y}); err != nil {
 		return nil, err
 	}
 	if s := m.LogitScale; s != 0 && s != 1 {
@@ -424,7 +410,7 @@ func (b *native) GuessQuery(p *Pass, layer int, hidden *tensor.Dense) (*tensor.D
 		}
 	}
 	q := b.ws.dense(&b.ws.guess, n, m.Layer[layer].Heads*m.Layer[layer].KeyDim)
-	if err := b.matmul(p.Phase, normed, n, product{w: l.Q, dst: floats(q)}); err != nil {
+	if err := b.matmul(p.arithmetic(), normed, n, product{w: l.Q, dst: floats(q)}); err != nil {
 		return nil, err
 	}
 	a := &m.Layer[layer].Attention

@@ -7,7 +7,7 @@ import (
 )
 
 // besideExperts is a feed-forward network beside experts, of the rows of in [n, D] (BesideParams).
-func (b *native) besideExperts(ph kernels.Phase, layer int, out product, in []float32, n int, norm NormParams) error {
+func (b *native) besideExperts(ph arithmetic, layer int, out product, in []float32, n int, norm NormParams) error {
 	d, l := b.m.Hidden, &b.m.Params.Layers[layer]
 	y := b.ws.floats(&b.ws.beside, n*d)
 	if err := b.dense(ph, l.Gate, l.Up, product{w: l.Down, dst: y}, in, n, norm); err != nil {

@@ -43,10 +43,10 @@ func (b *native) mixDelta(p *Pass, d *DeltaNet, r *RecurrentParams, x []float32,
 			continue
 		}
 		low := b.ws.floats(&b.ws.mixed, n*two.down.Rows)
-		if err := b.matmulNormed(p.Phase, x, n, norm, product{w: two.down, dst: low}); err != nil {
+		if err := b.matmulNormed(p.arithmetic(), x, n, norm, product{w: two.down, dst: low}); err != nil {
 			return nil, err
 		}
-		if err := b.matmul(p.Phase, low, n, product{w: two.up, dst: two.dst}); err != nil {
+		if err := b.matmul(p.arithmetic(), low, n, product{w: two.up, dst: two.dst}); err != nil {
 			return nil, err
 		}
 	}

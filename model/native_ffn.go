@@ -3,7 +3,7 @@ package model
 import "terrace/internal/kernels"
 
 // feedForward computes the layer's feed-forward network for the normalised rows of in [n, D] into out.
-func (b *native) feedForward(ph kernels.Phase, l *LayerParams, layer int, out product, in []float32, n int, norm NormParams) error {
+func (b *native) feedForward(ph arithmetic, l *LayerParams, layer int, out product, in []float32, n int, norm NormParams) error {
 	c := &b.m.Layer[layer]
 	b.rows.clamp, b.rows.curve, b.rows.sparse = b.m.Clamp, c.Curve, nil
 	if c.Sparse {
@@ -24,7 +24,13 @@ func (b *native) feedForward(ph kernels.Phase, l *LayerParams, layer int, out pr
 }
 
 // dense is one (gated) network: down(act(gate(in))·up(in)), in normalised first where there is a norm.
-func (b *native) dense(ph kernels.Phase, gate, up *Linear, down product, in []float32, n int, norm NormParams) error {
+func (b *native) dense(ph arithmetic, gate, up *Linear, down product, in []float32, n int, norm NormParams) error {
+	if ph.parts(n, up) {
+		if err := b.dense(ph.first(), gate, up, down, in, ph.decode, norm); err != nil {
+			return err
+		}
+		return b.dense(ph.last(), gate, up, down.from(ph.decode), in[ph.decode*up.Cols:], n-ph.decode, norm)
+	}
 	if done, err := b.denseInOne(ph, gate, up, down, in, n, norm); done || err != nil {
 		return err
 	}
@@ -54,7 +60,7 @@ var gates = map[Activation]func(dst, gate, up []float32){
 }
 
 // denseInOne is dense as one job of the pool, where the kernels have it and there are no biases; bit for bit the same.
-func (b *native) denseInOne(ph kernels.Phase, gate, up *Linear, down product, in []float32, n int, norm NormParams) (done bool, err error) {
+func (b *native) denseInOne(ph arithmetic, gate, up *Linear, down product, in []float32, n int, norm NormParams) (done bool, err error) {
 	act := gates[b.m.Act]
 	if gate == nil || act == nil || b.m.Inputs != nil || b.rows.sparse != nil {
 		return false, nil
@@ -76,5 +82,5 @@ func (b *native) denseInOne(ph kernels.Phase, gate, up *Linear, down product, in
 		return false, err
 	}
 	b.gated = kernels.Gated{Gate: g, Up: u, Act: act, Down: kernels.Product{W: d, Dst: down.dst, Add: down.add}, Norm: fused}
-	return b.pool.MatMulGated(ph, in, n, &b.gated), nil
+	return b.pool.MatMulGated(ph.phase, in, n, &b.gated), nil
 }

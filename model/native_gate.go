@@ -11,7 +11,7 @@ import (
 func (b *native) gateOutput(p *Pass, layer int, x, y []float32, n int) ([]float32, error) {
 	a, l := &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
 	gates := b.ws.floats(&b.ws.outGate, n*l.OutGate.Rows)
-	if err := b.matmulNormed(p.Phase, x, n, b.inputNorm(l), product{w: l.OutGate, dst: gates}); err != nil {
+	if err := b.matmulNormed(p.arithmetic(), x, n, b.inputNorm(l), product{w: l.OutGate, dst: gates}); err != nil {
 		return nil, err
 	}
 	width := len(y) / n

@@ -14,7 +14,7 @@ func (b *native) blockRows(p *Pass, layer int, hidden *tensor.Dense, norm NormPa
 		x, err = b.layerRows(p, layer, hidden, false)
 		return x, n, norm, err
 	}
-	x, err = b.mixCopies(p.Phase, floats(hidden), n, h)
+	x, err = b.mixCopies(p.arithmetic(), floats(hidden), n, h)
 	return x, n, NormParams{}, err
 }
 
@@ -34,7 +34,7 @@ func (b *native) normCopies(x []float32, n int, norm NormParams, dst []float32) 
 }
 
 // mixCopies is what a hyper-connection reads of the rows: [n, D].
-func (b *native) mixCopies(ph kernels.Phase, x []float32, n int, h *HyperParams) ([]float32, error) {
+func (b *native) mixCopies(ph arithmetic, x []float32, n int, h *HyperParams) ([]float32, error) {
 	d, copies := b.m.Hidden, b.m.Copies
 	wide := copies * d
 	z := b.ws.floats(&b.ws.copies, n*wide)
@@ -66,7 +66,7 @@ func (b *native) mixCopies(ph kernels.Phase, x []float32, n int, h *HyperParams)
 }
 
 // addToCopies adds what a block gave, [n, D], to the copies of the rows x.
-func (b *native) addToCopies(ph kernels.Phase, x, block []float32, n int, h *HyperParams) error {
+func (b *native) addToCopies(ph arithmetic, x, block []float32, n int, h *HyperParams) error {
 	d, copies, row := b.m.Hidden, b.m.Copies, b.m.RowWidth()
 	z := b.ws.floats(&b.ws.copies, n*copies*d)
 	if err := b.normCopies(x, n, h.Norm, z); err != nil {
@@ -97,31 +97,31 @@ func (b *native) finishCopies(p *Pass, layer int, hidden, mixed *tensor.Dense) (
 		}
 		if err == nil && a.Gate != NoGate {
 			var in []float32
-			if in, err = b.mixCopies(p.Phase, x, n, &l.AttnHyper); err == nil {
+			if in, err = b.mixCopies(p.arithmetic(), x, n, &l.AttnHyper); err == nil {
 				y, err = b.gateOutput(p, layer, in, y, n)
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		if err := b.matmul(p.Phase, y, n, product{w: l.O, dst: block}); err != nil {
+		if err := b.matmul(p.arithmetic(), y, n, product{w: l.O, dst: block}); err != nil {
 			return nil, err
 		}
-		if err := b.addToCopies(p.Phase, x, block, n, &l.AttnHyper); err != nil {
+		if err := b.addToCopies(p.arithmetic(), x, block, n, &l.AttnHyper); err != nil {
 			return nil, err
 		}
 	}
 	if b.m.Layer[layer].NoFFN {
 		return hidden, nil
 	}
-	in, err := b.mixCopies(p.Phase, x, n, &l.FFNHyper)
+	in, err := b.mixCopies(p.arithmetic(), x, n, &l.FFNHyper)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.feedForward(p.Phase, l, layer, product{dst: block}, in, n, NormParams{}); err != nil {
+	if err := b.feedForward(p.arithmetic(), l, layer, product{dst: block}, in, n, NormParams{}); err != nil {
 		return nil, err
 	}
-	return hidden, b.addToCopies(p.Phase, x, block, n, &l.FFNHyper)
+	return hidden, b.addToCopies(p.arithmetic(), x, block, n, &l.FFNHyper)
 }
 
 // embedCopies makes rows of several copies of each embedding row of hidden [n, D], with its token behind them where layers want it.

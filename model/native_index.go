@@ -23,7 +23,7 @@ func (b *native) index(p *Pass, layer int, x []float32, n int, norm NormParams, 
 	if d.Latent {
 		source, sourceNorm = b.ws.latent.data[:n*l.Q.Cols], NormParams{}
 	}
-	if err := b.matmulNormed(p.Phase, source, n, sourceNorm, product{w: l.Q, dst: q}); err != nil {
+	if err := b.matmulNormed(p.arithmetic(), source, n, sourceNorm, product{w: l.Q, dst: q}); err != nil {
 		return err
 	}
 	products := []product{{w: l.K, dst: keys}}
@@ -32,7 +32,7 @@ func (b *native) index(p *Pass, layer int, x []float32, n int, norm NormParams, 
 		weights = b.ws.floats(&b.ws.indexWeights, n*d.Heads)
 		products = append(products, product{w: l.Weights, dst: weights})
 	}
-	if err := b.matmulNormed(p.Phase, x, n, norm, products...); err != nil {
+	if err := b.matmulNormed(p.arithmetic(), x, n, norm, products...); err != nil {
 		return err
 	}
 	for r := range n {
@@ -68,7 +68,7 @@ func (b *native) projectIndexed(p *Pass, layer int, x []float32, n int, norm Nor
 	a, l := &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
 	ownQ, ownK := b.ws.floats(&b.ws.q, n*a.Heads*a.KeyDim), b.ws.floats(&b.ws.k, n*a.KVHeads*a.KeyDim)
 	v = b.ws.dense(&b.ws.v, n, a.KVHeads*a.ValDim)
-	if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.Q, dst: ownQ}, product{w: l.K, dst: ownK}, product{w: l.V, dst: floats(v)}); err != nil {
+	if err := b.matmulNormed(p.arithmetic(), x, n, norm, product{w: l.Q, dst: ownQ}, product{w: l.K, dst: ownK}, product{w: l.V, dst: floats(v)}); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := b.turn(p, layer, ownQ, l.QNorm, ownK, l.KNorm); err != nil {

@@ -20,7 +20,7 @@ func (b *native) projectLatent(p *Pass, layer int, x []float32, n int, norm Norm
 	if a.Index != nil { // keys lie closer as they are made
 		keys = b.ws.floats(&b.ws.wideK, n*a.KeyDim)
 	}
-	if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.KeyDown, dst: keys}); err != nil {
+	if err := b.matmulNormed(p.arithmetic(), x, n, norm, product{w: l.KeyDown, dst: keys}); err != nil {
 		return nil, nil, nil, err
 	}
 	w, err := l.KeyNorm.W.Values()
@@ -56,7 +56,7 @@ func (b *native) latentQuery(p *Pass, layer int, x []float32, n int, norm NormPa
 	if !l.QueryDown.Absent() {
 		rank := l.QueryDown.Rows
 		low := b.ws.floats(&b.ws.latent, n*rank)
-		if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.QueryDown, dst: low}); err != nil {
+		if err := b.matmulNormed(p.arithmetic(), x, n, norm, product{w: l.QueryDown, dst: low}); err != nil {
 			return err
 		}
 		w, err := l.QueryNorm.W.Values()
@@ -72,7 +72,7 @@ func (b *native) latentQuery(p *Pass, layer int, x []float32, n int, norm NormPa
 	nope, rope, rank, stored := a.Latent.Nope, a.Latent.Rope, a.Latent.Rank, a.StoredKey()
 	width := a.Heads * (nope + rope)
 	q := b.ws.floats(&b.ws.queries, n*width)
-	if err := b.matmulNormed(p.Phase, x, n, norm, product{w: l.Q, dst: q}); err != nil {
+	if err := b.matmulNormed(p.arithmetic(), x, n, norm, product{w: l.Q, dst: q}); err != nil {
 		return err
 	}
 	in, out := b.ws.floats(&b.ws.heads, n*max(nope, stored)), b.ws.floats(&b.ws.keyLatent, n*rank)
@@ -80,7 +80,7 @@ func (b *native) latentQuery(p *Pass, layer int, x []float32, n int, norm NormPa
 		for r := range n {
 			copy(in[r*nope:(r+1)*nope], q[r*width+h*(nope+rope):])
 		}
-		if err := b.matmul(p.Phase, in[:n*nope], n, product{w: l.KeyUp[h], dst: out}); err != nil {
+		if err := b.matmul(p.arithmetic(), in[:n*nope], n, product{w: l.KeyUp[h], dst: out}); err != nil {
 			return err
 		}
 		for r := range n {
@@ -107,7 +107,7 @@ func (b *native) latentValues(p *Pass, layer int, y []float32, n int) ([]float32
 		for r := range n {
 			copy(in[r*rank:(r+1)*rank], y[(r*a.Heads+h)*stored:])
 		}
-		if err := b.matmul(p.Phase, in[:n*rank], n, product{w: l.ValueUp[h], dst: one}); err != nil {
+		if err := b.matmul(p.arithmetic(), in[:n*rank], n, product{w: l.ValueUp[h], dst: one}); err != nil {
 			return nil, err
 		}
 		for r := range n {

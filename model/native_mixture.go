@@ -19,7 +19,7 @@ type moeScratch struct {
 // mixture routes each row to its experts (Router) and adds their outputs by weight, and what the shared network gives. Rows of one
 // expert are computed together; a row's sum runs over experts in order, so that it does not depend on the other rows. Where experts work on
 // a latent, the router and the shared network see the row itself.
-func (b *native) mixture(ph kernels.Phase, layer int, out product, in []float32, n int) error {
+func (b *native) mixture(ph arithmetic, layer int, out product, in []float32, n int) error {
 	l := &b.m.Params.Layers[layer]
 	logits := b.ws.floats(&b.ws.router, n*b.m.Experts)
 	if err := b.matmul(ph, in, n, product{w: l.Router, dst: logits}); err != nil {
@@ -32,7 +32,7 @@ func (b *native) mixture(ph kernels.Phase, layer int, out product, in []float32,
 }
 
 // routed adds the outputs of the experts that the router's logits [n, experts] choose.
-func (b *native) routed(ph kernels.Phase, layer int, out product, in, logits []float32, n int) error {
+func (b *native) routed(ph arithmetic, layer int, out product, in, logits []float32, n int) error {
 	m, s, l := b.m, &b.gather, &b.m.Params.Layers[layer]
 	bias, err := l.RouterBias.Values()
 	if err != nil {
@@ -65,7 +65,7 @@ func (b *native) routed(ph kernels.Phase, layer int, out product, in, logits []f
 }
 
 // experts adds to dst [n, ExpertRow] what the experts of a layer make of the rows of in that chose them.
-func (b *native) experts(ph kernels.Phase, layer int, dst, in []float32, n int) (err error) {
+func (b *native) experts(ph arithmetic, layer int, dst, in []float32, n int) (err error) {
 	if b.streaming.store != nil {
 		return b.streaming.mixture(ph, layer, dst, in, n)
 	}
@@ -84,7 +84,7 @@ func (c *Config) ExpertRow() int {
 }
 
 // expert adds to dst what an expert makes of the rows of in that chose it.
-func (b *native) expert(ph kernels.Phase, l *LayerParams, e int, dst, in []float32) error {
+func (b *native) expert(ph arithmetic, l *LayerParams, e int, dst, in []float32) error {
 	s := &b.gather
 	if len(s.rows[e]) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (b *native) expert(ph kernels.Phase, l *LayerParams, e int, dst, in []float
 }
 
 // expertOut computes what an expert makes of the rows of in that chose it, one behind another.
-func (b *native) expertOut(ph kernels.Phase, l *LayerParams, e int, dst, in []float32) error {
+func (b *native) expertOut(ph arithmetic, l *LayerParams, e int, dst, in []float32) error {
 	m, s, width := b.m, &b.gather, b.m.ExpertRow()
 	rows := s.rows[e]
 	s.in = slices.Grow(s.in[:0], len(rows)*width)[:len(rows)*width]
@@ -114,7 +114,7 @@ func (b *native) expertOut(ph kernels.Phase, l *LayerParams, e int, dst, in []fl
 	if len(l.ExpertGate) > 0 {
 		gate = l.ExpertGate[e]
 	}
-	return b.dense(ph, gate, l.ExpertUp[e], product{w: l.ExpertDown[e], dst: dst}, s.in, len(rows), NormParams{})
+	return b.dense(ph.of(rows), gate, l.ExpertUp[e], product{w: l.ExpertDown[e], dst: dst}, s.in, len(rows), NormParams{})
 }
 
 // addExpert adds an expert's rows to those of dst that chose it, by weight.
@@ -130,7 +130,7 @@ func (b *native) addExpert(e int, dst, rows []float32) {
 }
 
 // sharedExpert adds to dst what the network beside the experts makes of the rows of in.
-func (b *native) sharedExpert(ph kernels.Phase, l *LayerParams, dst, in []float32, n int) error {
+func (b *native) sharedExpert(ph arithmetic, l *LayerParams, dst, in []float32, n int) error {
 	if l.SharedUp.Absent() {
 		return nil
 	}

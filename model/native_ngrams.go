@@ -17,7 +17,7 @@ func (b *native) addNGrams(p *Pass, layer int, x []float32, n int, states []Stat
 	}
 	d, wide, row := b.m.Hidden, g.Channels, b.m.RowWidth()
 	keys, values := b.ws.floats(&b.ws.copyGates, n*wide), b.ws.floats(&b.ws.copyIn, n*d)
-	if err := b.matmul(p.Phase, embedded, n, product{w: l.Key, dst: keys}, product{w: l.Value, dst: values}); err != nil {
+	if err := b.matmul(p.arithmetic(), embedded, n, product{w: l.Key, dst: keys}, product{w: l.Value, dst: values}); err != nil {
 		return err
 	}
 	queries := b.ws.floats(&b.ws.copies, n*wide)

@@ -60,12 +60,17 @@ type product struct {
 }
 
 // matmul computes every product of x [n, cols], quantising x once, and adds the biases. One product at most has add.
-func (b *native) matmul(ph kernels.Phase, x []float32, n int, products ...product) error {
+func (b *native) matmul(ph arithmetic, x []float32, n int, products ...product) error {
 	return b.matmulNormed(ph, x, n, NormParams{}, products...)
 }
 
 // matmulNormed is matmul of x after a norm, where there is one; x itself does not change.
-func (b *native) matmulNormed(ph kernels.Phase, x []float32, n int, norm NormParams, products ...product) error {
+func (b *native) matmulNormed(ph arithmetic, x []float32, n int, norm NormParams, products ...product) error {
+	for _, p := range products {
+		if ph.parts(n, p.w) {
+			return b.matmulParts(ph, x, n, norm, products)
+		}
+	}
 	ps, biases := &b.products, &b.biases
 	if b.m.Inputs != nil {
 		var err error
@@ -87,11 +92,11 @@ func (b *native) matmulNormed(ph kernels.Phase, x []float32, n int, norm NormPar
 	if err != nil {
 		return err
 	}
-	if fused == nil || !b.pool.MatMulNormed(ph, x, n, fused, ps[:len(products)]...) {
+	if fused == nil || !b.pool.MatMulNormed(ph.phase, x, n, fused, ps[:len(products)]...) {
 		if x, err = b.normed(x, n, norm); err != nil {
 			return err
 		}
-		b.pool.MatMul(ph, x, n, ps[:len(products)]...)
+		b.pool.MatMul(ph.phase, x, n, ps[:len(products)]...)
 	}
 	for i, p := range products {
 		if biases[i] == nil {
@@ -102,6 +107,18 @@ func (b *native) matmulNormed(ph kernels.Phase, x []float32, n int, norm NormPar
 		}
 	}
 	return nil
+}
+
+// matmulParts is matmulNormed of the rows in one arithmetic, then of those in the other.
+func (b *native) matmulParts(ph arithmetic, x []float32, n int, norm NormParams, products []product) error {
+	var behind [len(b.products)]product
+	for i, p := range products {
+		behind[i] = p.from(ph.decode)
+	}
+	if err := b.matmulNormed(ph.first(), x, ph.decode, norm, products...); err != nil {
+		return err
+	}
+	return b.matmulNormed(ph.last(), x[ph.decode*products[0].w.Cols:], n-ph.decode, norm, behind[:len(products)]...)
 }
 
 // rowTask is the operand set of the work that is shared out by rows: norms and rotations. The functions are built once, so

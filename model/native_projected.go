@@ -18,7 +18,7 @@ func (b *native) embedProjected(p *Pass, ids []int32) (*tensor.Dense, error) {
 	}
 	hidden := b.ws.dense(&b.ws.hidden, n, m.Hidden)
 	x := floats(hidden)
-	if err := b.matmul(p.Phase, narrow, n, product{w: m.Params.EmbedIn, dst: x}); err != nil {
+	if err := b.matmul(p.arithmetic(), narrow, n, product{w: m.Params.EmbedIn, dst: x}); err != nil {
 		return nil, err
 	}
 	if m.Params.Positions == nil {
@@ -31,5 +31,5 @@ func (b *native) embedProjected(p *Pass, ids []int32) (*tensor.Dense, error) {
 func (b *native) projectOut(p *Pass, x []float32, n int, norm NormParams) ([]float32, error) {
 	out := b.m.Params.EmbedOut
 	narrow := b.ws.floats(&b.ws.narrow, n*out.Rows)
-	return narrow, b.matmulNormed(p.Phase, x, n, norm, product{w: out, dst: narrow})
+	return narrow, b.matmulNormed(p.arithmetic(), x, n, norm, product{w: out, dst: narrow})
 }

@@ -51,7 +51,7 @@ func (b *native) Mix(p *Pass, layer int, hidden *tensor.Dense, states []StateRow
 	}
 	block := b.blockOut(x, n, NormParams{})
 	block.w = l.Recurrent.Out
-	if err := b.matmul(p.Phase, floats(out), n, block); err != nil {
+	if err := b.matmul(p.arithmetic(), floats(out), n, block); err != nil {
 		return nil, err
 	}
 	return nil, b.addBlock(x, block, n, NormParams{})
@@ -64,12 +64,12 @@ func (b *native) mixerInput(p *Pass, r *RecurrentParams, x []float32, n int, nor
 	}
 	in = b.ws.floats(&b.ws.mixIn, n*width)
 	if len(r.In) == 1 && len(more) < len(b.products) {
-		return in, width, b.matmulNormed(p.Phase, x, n, norm, append([]product{{w: r.In[0], dst: in}}, more...)...)
+		return in, width, b.matmulNormed(p.arithmetic(), x, n, norm, append([]product{{w: r.In[0], dst: in}}, more...)...)
 	}
 	at := 0
 	for _, w := range r.In {
 		part := b.ws.floats(&b.ws.mixed, n*w.Rows)
-		if err := b.matmulNormed(p.Phase, x, n, norm, product{w: w, dst: part}); err != nil {
+		if err := b.matmulNormed(p.arithmetic(), x, n, norm, product{w: w, dst: part}); err != nil {
 			return nil, 0, err
 		}
 		for row := range n {
@@ -78,7 +78,7 @@ func (b *native) mixerInput(p *Pass, r *RecurrentParams, x []float32, n int, nor
 		at += w.Rows
 	}
 	for _, m := range more {
-		if err := b.matmulNormed(p.Phase, x, n, norm, m); err != nil {
+		if err := b.matmulNormed(p.arithmetic(), x, n, norm, m); err != nil {
 			return nil, 0, err
 		}
 	}

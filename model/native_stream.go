@@ -5,7 +5,6 @@ import (
 
 	"gorgonia.org/tensor"
 
-	"terrace/internal/kernels"
 	"terrace/weights/stream"
 )
 
@@ -71,7 +70,7 @@ func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 	}
 	if m.Copies > 1 {
 		var err error
-		if in, err = b.mixCopies(p.Phase, x, n, &l.FFNHyper); err != nil {
+		if in, err = b.mixCopies(p.arithmetic(), x, n, &l.FFNHyper); err != nil {
 			return err
 		}
 	} else if !m.PostNorm && !norm.W.Absent() {
@@ -81,7 +80,7 @@ func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 		}
 	}
 	logits := b.ws.floats(&b.ws.router, n*m.Experts)
-	if err := b.matmul(p.Phase, in, n, product{w: l.Router, dst: logits}); err != nil {
+	if err := b.matmul(p.arithmetic(), in, n, product{w: l.Router, dst: logits}); err != nil {
 		return err
 	}
 	bias, err := l.RouterBias.Values()
@@ -115,7 +114,7 @@ func (b *native) predictNext(p *Pass, layer int, hidden *tensor.Dense) error {
 const fewRows = 16
 
 // mixture is the experts' part of native.mixture, in the order in which they come, with sums in the order of their numbers.
-func (s *streaming) mixture(ph kernels.Phase, layer int, dst, in []float32, n int) (err error) {
+func (s *streaming) mixture(ph arithmetic, layer int, dst, in []float32, n int) (err error) {
 	b, l := s.b, &s.b.m.Params.Layers[layer]
 	rows := b.gather.rows
 	s.store.Use(&s.step, layer, func(e int) int { return len(rows[e]) }, n, n > fewRows)

@@ -23,7 +23,7 @@ func (b *native) widen(p *Pass, ids []int32, x []float32, n int) (*tensor.Dense,
 	}
 	for i, w := range m.Params.StreamIn {
 		y := b.ws.floats(&b.ws.block, n*d)
-		if err := b.matmul(p.Phase, x, n, product{w: w, dst: y}); err != nil {
+		if err := b.matmul(p.arithmetic(), x, n, product{w: w, dst: y}); err != nil {
 			return nil, err
 		}
 		for r := range n {
@@ -54,7 +54,7 @@ func (b *native) unwiden(p *Pass, hidden *tensor.Dense) ([]float32, error) {
 	s, y := b.ws.floats(&b.ws.predicted, n*d), b.ws.floats(&b.ws.block, n*d)
 	for i, w := range m.Params.StreamOut {
 		take(s, rows, n, d, width, i+1)
-		if err := b.matmul(p.Phase, s, n, product{w: w, dst: y}); err != nil {
+		if err := b.matmul(p.arithmetic(), s, n, product{w: w, dst: y}); err != nil {
 			return nil, err
 		}
 		for r := range n {
@@ -127,7 +127,7 @@ func (b *native) LayerRows(p *Pass, layer int, hidden *tensor.Dense) ([]float32,
 // modes is tanh(Router·norm(x)/D) of rows x [n, D].
 func (b *native) modes(p *Pass, s *StreamParams, x []float32, n int) ([]float32, error) {
 	modes := b.ws.floats(&b.ws.modes, n*s.Router.Rows)
-	if err := b.matmulNormed(p.Phase, x, n, s.RouterNorm, product{w: s.Router, dst: modes}); err != nil {
+	if err := b.matmulNormed(p.arithmetic(), x, n, s.RouterNorm, product{w: s.Router, dst: modes}); err != nil {
 		return nil, err
 	}
 	for i, v := range modes {
@@ -228,14 +228,14 @@ func (b *native) perLayer(p *Pass, layer int, rows, x []float32, n int) ([]float
 		return nil, err
 	}
 	g := b.ws.floats(&b.ws.gate, n*m.PerLayer)
-	if err := b.matmul(p.Phase, x, n, product{w: l.Gate, dst: g}); err != nil {
+	if err := b.matmul(p.arithmetic(), x, n, product{w: l.Gate, dst: g}); err != nil {
 		return nil, err
 	}
 	t := &b.rows
 	t.act, t.dst, t.gate, t.up, t.rows, t.width = m.Act, in, g, in, n, m.PerLayer
 	b.pool.Run(t.tasks(n), t.activationRows)
 	out := b.ws.floats(&b.ws.block, n*m.Hidden)
-	if err := b.matmul(p.Phase, in, n, product{w: l.Up, dst: out}); err != nil {
+	if err := b.matmul(p.arithmetic(), in, n, product{w: l.Up, dst: out}); err != nil {
 		return nil, err
 	}
 	return out, b.norm(out, out, n, m.Hidden, l.Norm)
@@ -258,7 +258,7 @@ func (b *native) tokenInputs(p *Pass, layer int, rows []float32, n int) ([]float
 	}
 	kernels.Scale(x, orOne(m.EmbedScale)/float32(math.Sqrt(float64(m.Hidden))))
 	in := b.ws.floats(&b.ws.perLayer, n*size)
-	if err := b.matmul(p.Phase, x, n, product{w: m.Params.Layers[layer].PerLayer.Proj, dst: in}); err != nil {
+	if err := b.matmul(p.arithmetic(), x, n, product{w: m.Params.Layers[layer].PerLayer.Proj, dst: in}); err != nil {
 		return nil, err
 	}
 	if err := b.norm(in, in, n, size, m.Params.PerLayerNorm); err != nil {
@@ -286,10 +286,10 @@ func (b *native) laurel(p *Pass, l *LayerParams, x []float32, n int) ([]float32,
 	if err := b.norm(z, x, n, d, l.AttnNorm); err != nil {
 		return nil, err
 	}
-	if err := b.matmul(p.Phase, z, n, product{w: l.Laurel.Down, dst: low}); err != nil {
+	if err := b.matmul(p.arithmetic(), z, n, product{w: l.Laurel.Down, dst: low}); err != nil {
 		return nil, err
 	}
-	if err := b.matmul(p.Phase, low, n, product{w: l.Laurel.Up, dst: out}); err != nil {
+	if err := b.matmul(p.arithmetic(), low, n, product{w: l.Laurel.Up, dst: out}); err != nil {
 		return nil, err
 	}
 	if err := b.norm(out, out, n, d, l.Laurel.Norm); err != nil {

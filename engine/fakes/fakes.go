@@ -37,6 +37,7 @@ func Worst(a, b [][]float32) (d float32) {
 var (
 	small    = made("small", convert.Spec{Arch: "llama", Layers: 3, Hidden: 128, Heads: 4, KVHeads: 2, HeadDim: 32, FFN: 192, Vocab: 300, Context: 2048, Seed: 5})
 	windowed = made("window", convert.Spec{Arch: "gemma3", Layers: 7, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32, FFN: 96, Vocab: 300, Context: 2048, Seed: 6})
+	experts  = made("experts", convert.Spec{Arch: "gpt-oss", Layers: 2, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32, FFN: 96, Vocab: 300, Context: 2048, Seed: 7, Experts: 8, ExpertsUsed: 2, ExpertFFN: 64})
 )
 
 // made writes a model of random weights once a run.
@@ -57,6 +58,9 @@ func Small(t testing.TB) string { return pathOf(t, small) }
 // Windowed is a file of a random gemma3 of 7 layers, the sixth global, the others with a window of 512.
 func Windowed(t testing.TB) string { return pathOf(t, windowed) }
 
+// Experts is a file of a random gpt-oss of 2 layers, a token by 2 of 8 experts.
+func Experts(t testing.TB) string { return pathOf(t, experts) }
+
 func pathOf(t testing.TB, made func() (string, error)) string {
 	t.Helper()
 	path, err := made()
@@ -69,7 +73,7 @@ func pathOf(t testing.TB, made func() (string, error)) string {
 // Main runs a package's tests and removes what they made.
 func Main(m *testing.M) int {
 	code := m.Run()
-	for _, made := range []func() (string, error){small, windowed} {
+	for _, made := range []func() (string, error){small, windowed, experts} {
 		if path, err := made(); err == nil {
 			os.RemoveAll(filepath.Dir(path))
 		}

@@ -182,7 +182,6 @@ func (l *loop) decodeBatch(sessions []*engine.Session, ids []int) []error {
 
 // read takes parts of prompts in, one after the other.
 func (l *loop) read(parts []schedule.Part) {
-	tokens, started := 0, time.Now()
 	for _, p := range parts {
 		q := l.reader(p)
 		if q == nil {
@@ -197,7 +196,7 @@ func (l *loop) read(parts []schedule.Part) {
 			return q.reading.Read(q.job.ctx, n)
 		})
 		n = max(0, before-q.reading.Left()) // more is left where stored KV was lost on its way
-		tokens += n
+		l.pace.Note(0, n, time.Since(began))
 		l.charge(q, n, began, time.Now())
 		switch {
 		case errors.Is(err, context.Canceled) && q.job.ctx.Err() != nil:
@@ -207,7 +206,6 @@ func (l *loop) read(parts []schedule.Part) {
 			l.partRead(q)
 		}
 	}
-	l.pace.Note(0, tokens, time.Since(started))
 }
 
 // charge notes that n tokens of a prompt were read.

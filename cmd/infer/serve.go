@@ -120,7 +120,7 @@ func newServeOf(c *serveCommand) *cobra.Command {
 	p.StringVar(&c.metricsKeyFile, "metrics-key-file", "", "file of keys, one a line, that open GET /metrics and nothing else")
 	p.BoolVar(&c.insecure, "insecure", false, "listen at an address of other machines' without keys")
 	p.DurationVar(&c.grace, "grace", 30*time.Second, "how long running requests may take after SIGTERM")
-	p.DurationVar(&c.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: a prompt may add three quarters of what a step takes)")
+	p.DurationVar(&c.itl, "itl-target", 0, "time between two tokens of a text at most, while prompts of others are read (0: four steps of all texts)")
 	p.StringVar(&c.traces.dir, "trace", "", "write a timeline of each request to this folder, TIME-ID.json for Perfetto; the newest 1,000 of a run are kept")
 	p.StringVar(&c.log, "log", "text", "access log on stderr: text, json or none")
 	p.StringArrayVar(&c.origins, "cors", nil, "origin of web pages that may use the server beside its own and those of localhost, such as https://chat.example (repeats; * is any)")

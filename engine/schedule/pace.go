@@ -2,8 +2,9 @@ package schedule
 
 import "time"
 
-// Bounds of a step's budget while others decode. Each part of a prompt has attention read all of it that came before: fewer tokens than
-// the least would take nearly as long. More than the most would make cancelling slow. Kernels take rows by four.
+// Bounds of a step's budget while others decode. Each part of a prompt has attention read all of it that came before, and each pass
+// unpacks the weights: fewer tokens than the least would take nearly as long. More than the most would make cancelling slow.
+// Kernels take rows by four.
 const (
 	leastBudget  = 16
 	mostBudget   = 512
@@ -13,40 +14,40 @@ const (
 // stepsBetween is how many passes with prompts follow each other before one without says again what that costs.
 const stepsBetween = 64
 
+// mostSteps is how long tokens of a text may lie apart while prompts of others are read, in steps of all; some passes take a third
+// longer than was expected.
+const mostSteps = 3
+
 // Pace makes the budget of prompt tokens from measured times, so that tokens of those that decode come as often as wanted.
 type Pace struct {
-	// Target is wanted between two tokens at most. 0 = a prompt that is read beside them may add three quarters of what a step takes
-	// without, and each of several as much as a step takes: where many ask at once nobody waits long to be read. It is leastBudget tokens
-	// at least.
+	// Target is wanted between two tokens at most. 0 = four times what a step takes once all that wait decode too: larger parts of
+	// prompts cost less a token. A budget is leastBudget tokens at least, under a target rowsTogether.
 	Target time.Duration
 
-	step, token time.Duration // of a decode step without prompts, and of a prompt token, lately
-	texts       int           // that the step was of
-	since       int           // passes with prompts since
+	step   float64 // seconds of a decode step without prompts, lately
+	texts  int     // of that step
+	since  int     // passes with prompts and steps since then
+	steps  line    // of decode steps, by their texts
+	prompt line    // of what prompts add to a pass, by their tokens
 }
 
 // Note takes in what a pass took that decoded a token of each of so many texts and read so many prompt tokens beside them.
 func (p *Pace) Note(texts, tokens int, took time.Duration) {
-	switch {
+	switch s := took.Seconds(); {
 	case took <= 0 || texts+tokens == 0:
 	case tokens == 0:
-		if p.texts != texts {
-			p.step = 0 // of others
+		if p.texts != texts || p.step == 0 {
+			p.step = s // not of others
 		}
-		p.step, p.texts, p.since = lately(p.step, took), texts, 0
+		p.step += (s - p.step) / 8
+		p.steps.note(float64(texts), s)
+		p.texts, p.since = texts, 0
 	case texts == 0:
-		p.token = lately(p.token, took/time.Duration(tokens))
+		p.prompt.note(float64(tokens), s)
 	default: // a row costs half of its part in the pass at least, whatever the step was measured to take
-		p.token = lately(p.token, max(took-p.step, took/2*time.Duration(tokens)/time.Duration(texts+tokens))/time.Duration(tokens))
+		p.prompt.note(float64(tokens), max(s-p.step, s/2*float64(tokens)/float64(texts+tokens)))
 		p.since++
 	}
-}
-
-func lately(have, now time.Duration) time.Duration {
-	if have == 0 {
-		return now
-	}
-	return have + (now-have)/8
 }
 
 // Budget is how many prompt tokens the next step may read beside decode steps of so many texts, prompts being those that are read or
@@ -57,25 +58,25 @@ func (p *Pace) Budget(texts, prompts int) int {
 		return mostBudget
 	case p.step == 0 || 4*max(texts-p.texts, p.texts-texts) > p.texts || p.since >= stepsBetween:
 		return 0
-	case p.token == 0:
+	case !p.prompt.known():
 		return leastBudget
 	}
-	room := p.step * 3 / 4
-	if prompts > 1 {
-		room = p.step * time.Duration(prompts)
-	}
+	step := p.step * float64(max(texts, p.texts)) / float64(p.texts)
+	least, gap := leastBudget, mostSteps*p.all(step, texts, prompts)
 	if p.Target > 0 {
-		room = p.Target - p.step*time.Duration(max(texts, p.texts))/time.Duration(p.texts)
+		least, gap = rowsTogether, p.Target.Seconds()
 	}
-	least := leastBudget
-	if p.Target > 0 {
-		least = rowsTogether
-	}
-	n := min(max(int(room/p.token), least), mostBudget)
+	n := min(max(p.prompt.within(gap-step), least), mostBudget)
 	if over := (n + texts) % rowsTogether; n-over >= least {
 		n -= over
 	}
 	return n
+}
+
+// all is what a step of so many texts takes once all prompts decode too: by the line, on which steps of few texts say little, but no
+// more than if half of a step were its texts'.
+func (p *Pace) all(step float64, texts, prompts int) float64 {
+	return max(step, min(p.steps.of(texts+prompts), step*(1+float64(prompts)/float64(2*texts))))
 }
 
 // A generated token costs more than one that is read, as the virtual token counter weighs them.

@@ -2,6 +2,8 @@ package schedule
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -237,8 +239,8 @@ func TestLedgerGivesNoCredit(t *testing.T) {
 	}
 }
 
-// TestPaceFollowsTheTexts: a prompt that is read beside texts lets their tokens come at least half as often, but for its least part,
-// however many texts there are; more prompts share the time of as many; a target bounds it.
+// TestPaceFollowsTheTexts: prompts that are read beside texts let a token come each mostSteps of all texts' steps, but for their least
+// part, however many texts there are; a target bounds it.
 func TestPaceFollowsTheTexts(t *testing.T) {
 	const base, row = 4 * time.Millisecond, 2 * time.Millisecond
 	cost := func(texts, tokens int) time.Duration {
@@ -253,7 +255,7 @@ func TestPaceFollowsTheTexts(t *testing.T) {
 				texts := []int{2, 8, 24, 9, 10, 11}[step/500%6]
 				n := p.Budget(texts, prompts)
 				took := cost(texts, n)
-				bound := max(cost(texts, 0)*time.Duration(1+prompts), cost(texts, leastBudget))
+				bound := max(mostSteps*cost(texts+prompts, 0), cost(texts, leastBudget)) + row
 				if target > 0 {
 					bound = max(target, cost(texts, rowsTogether)) + row
 				}
@@ -272,6 +274,29 @@ func TestPaceFollowsTheTexts(t *testing.T) {
 			if tokens < 4000*rowsTogether*2 {
 				t.Errorf("target %v, %d prompts: %d tokens were read", target, prompts, tokens)
 			}
+		}
+	}
+}
+
+// TestLine: from noisy figures of two sizes, then of one for long, a line keeps what it takes at once and what each adds.
+func TestLine(t *testing.T) {
+	for name, first := range map[string]float64{"small": 16, "large": 480} {
+		l, noise := line{}, rand.New(rand.NewPCG(1, 2))
+		l.note(first, 0.009+0.0002*first)
+		for i := range 400 {
+			size := 96.0
+			if i < 40 && i%2 == 0 {
+				size = 480
+			}
+			l.note(size, (0.009+0.0002*size)*(1+0.05*noise.NormFloat64()))
+		}
+		for size, want := range map[int]float64{0: 0.009, 96: 0.0282, 480: 0.105} {
+			if got := l.of(size); math.Abs(got-want) > 0.15*want+0.002 {
+				t.Errorf("%s first: %d take %.4f s, want %.4f", name, size, got, want)
+			}
+		}
+		if n := l.within(0.0282); n < 80 || n > 112 {
+			t.Errorf("%s first: %d within 28.2 ms, want 96", name, n)
 		}
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
+
+	"github.com/klauspost/cpuid/v2"
 
 	"terrace/engine"
 	"terrace/engine/filters"
@@ -13,6 +16,7 @@ import (
 	"terrace/engine/texts"
 	"terrace/engine/tier"
 	"terrace/hub"
+	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 	"terrace/internal/memlimit"
 	"terrace/internal/tierspec"
@@ -28,7 +32,8 @@ import (
 // open on one File.
 //
 // The engine has what policies need beside a prompt: a sample text, whose queries or keys infinigen and kvswap decompose once a model
-// (the result is kept in Hub.Home), the words of kvzip, and the rates of this host that infer profile measured, where a drive is among the tiers.
+// (the result is kept in Hub.Home), the words of kvzip, and where a drive is among the tiers the rates of this host, as infer profile measured them, else
+// measured in less than a second and kept in Hub.Home too.
 // Where a drive is, let the runtime have two processors more than Threads, so that questions leave while threads compute.
 //
 // ErrMemory says before any work that the buffers and an empty cache do not fit what bounds this process. Other errors are
@@ -49,7 +54,7 @@ func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
 	if err := o.addTexts(&eo, tok); err != nil {
 		return nil, err
 	}
-	if eo.Host, eo.Tiers, err = o.measured(eo.Tiers); err != nil {
+	if eo.Host, eo.Tiers, err = o.measured(m, eo); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -176,24 +181,25 @@ func (o *Options) home() string {
 	return o.Hub.Home
 }
 
-// measured is what infer profile found: the host's rates, where a drive's work is balanced with the host's, and tiers with what their storage
-// reads (offload.StorageRates.GapBytes); tiers as they are where it was not run.
-func (o *Options) measured(tiers []tier.Tier) (host offload.HostRates, own []tier.Tier, err error) {
+// measured is what is known of this host's rates: the host's, where a drive's work is balanced with the host's, and tiers with what their
+// storage reads (offload.StorageRates.GapBytes). What infer profile found, else the host is measured briefly, which is kept for the next time.
+func (o *Options) measured(m *model.Model, eo engine.Options) (host offload.HostRates, own []tier.Tier, err error) {
 	of := func(kind tierspec.Kind) bool {
-		return slices.ContainsFunc(tiers, func(t tier.Tier) bool { return t.Kind == kind })
+		return slices.ContainsFunc(eo.Tiers, func(t tier.Tier) bool { return t.Kind == kind })
 	}
 	drive := of(tier.CSD)
 	if !drive && !of(tier.SSD) {
-		return host, tiers, nil
+		return host, eo.Tiers, nil
 	}
-	p, err := offload.LoadProfile(offload.ProfileFile(o.home()))
+	path := offload.ProfileFile(o.home())
+	p, err := offload.LoadProfile(path)
 	if errors.Is(err, offload.ErrMissing) || errors.Is(err, offload.ErrShape) {
 		if drive {
-			o.notice("%v: as much of the KV is hot as fits", err)
+			host = o.measure(m, eo.Threads, path)
 		}
-		return host, tiers, nil
+		return host, eo.Tiers, nil
 	}
-	own = slices.Clone(tiers)
+	own = slices.Clone(eo.Tiers)
 	for i := range own {
 		if rates := p.StorageOf(own[i].Place); rates != nil && own[i].Kind == tier.SSD && own[i].GapBytes == 0 {
 			own[i].GapBytes = rates.GapBytes()
@@ -203,6 +209,26 @@ func (o *Options) measured(tiers []tier.Tier) (host offload.HostRates, own []tie
 		host = p.Host
 	}
 	return host, own, err
+}
+
+// measure measures the host for a model, and keeps the rates in a file. The rates of a model without keys of its own are not needed.
+func (o *Options) measure(m *model.Model, threads int, path string) (host offload.HostRates) {
+	layers := m.Cache()
+	first := layers.Next(-1)
+	if first < 0 {
+		return host
+	}
+	start := time.Now()
+	kv := layers[first].KV
+	host = offload.MeasureHostBriefly(threads, kv.Heads, kv.KeyDim)
+	took := time.Since(start).Seconds()
+	err := offload.SaveProfile(path, offload.Profile{Time: start.UTC().Format(time.RFC3339), CPU: cpuid.CPU.BrandName, Kernels: kernels.Path(), Host: host})
+	if err != nil {
+		o.notice("this host's rates were measured in %.1f s and could not be kept: %v", took, err)
+		return host
+	}
+	o.notice("this host's rates were measured in %.1f s and are kept in %s; 'infer profile' measures longer", took, path)
+	return host
 }
 
 // heapGrowth is the address space that the Go runtime grows by when the heap does.

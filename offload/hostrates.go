@@ -53,6 +53,9 @@ var scanShapes = []struct{ heads, dim int }{{3, 64}, {1, 256}, {8, 128}}
 const (
 	scanBytes = 96 << 20 // of f16 keys: the type of least bytes still exceeds the caches
 	scanChunk = 1024     // tokens of a task
+
+	copyBytes  = 64 << 20 // between two buffers
+	briefBytes = 24 << 20
 )
 
 // MeasureHost measures this host's rates with the kernels in use.
@@ -62,11 +65,26 @@ func MeasureHost(threads int, each time.Duration) HostRates {
 	r := HostRates{Threads: pool.Threads(), Scan: map[string]float64{}, ByShape: map[string]float64{}}
 	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
 		for _, s := range scanShapes {
-			r.ByShape[shapeName(e, s.heads, s.dim)] = scanRate(pool, e, s.heads, s.dim, each)
+			r.ByShape[shapeName(e, s.heads, s.dim)] = scanRate(pool, e, s.heads, s.dim, scanBytes, each)
 		}
 		r.Scan[e.String()] = r.ByShape[shapeName(e, scanShapes[0].heads, scanShapes[0].dim)]
 	}
-	r.Copy, r.Check = copyRate(each), checkRate(each)
+	r.Copy, r.Check = copyRate(copyBytes, each), checkRate(each)
+	return r
+}
+
+// MeasureHostBriefly measures in less than a second, on threads, what a model's tokens need whose keys have so many heads and numbers:
+// each rate for a thirtieth of a second, on less memory than MeasureHost, but more than caches hold.
+func MeasureHostBriefly(threads, heads, dim int) HostRates {
+	const each = time.Second / 30
+	pool := kernels.NewPool(threads)
+	defer pool.Close()
+	r := HostRates{Threads: pool.Threads(), Scan: map[string]float64{}, ByShape: map[string]float64{}}
+	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
+		rate := scanRate(pool, e, heads, dim, scanBytes/3, each)
+		r.Scan[e.String()], r.ByShape[shapeName(e, heads, dim)] = rate, rate
+	}
+	r.Copy = copyRate(briefBytes, each)
 	return r
 }
 
@@ -87,12 +105,12 @@ func checkRate(each time.Duration) float64 {
 		rounds++
 	}
 	runtime.KeepAlive(sum)
-	return float64(rounds) * n / (c.Now() - start).Seconds()
+	return float64(rounds) * float64(n) / (c.Now() - start).Seconds()
 }
 
 // scanRate scores all tokens again and again as hillinfer does, one query a layer: the products of each KV head by the kernel
 // that runs for the type, their sum, and its rounding to half precision. It counts the f16 KV bytes of the tokens scored.
-func scanRate(pool *kernels.Pool, e kvpage.Elem, heads, dim int, each time.Duration) float64 {
+func scanRate(pool *kernels.Pool, e kvpage.Elem, heads, dim, bytes int, each time.Duration) float64 {
 	const tiles = scanChunk / kvpage.Tile
 	tile := kvpage.Tile * dim * 2
 	codes := map[kvpage.Elem]kernels.CodeElem{kvpage.I8: kernels.Codes8, kvpage.I4: kernels.Codes4}
@@ -100,7 +118,7 @@ func scanRate(pool *kernels.Pool, e kvpage.Elem, heads, dim int, each time.Durat
 	if integer {
 		tile = kvpage.CodeTileBytes(e, dim)
 	}
-	chunks := max(scanBytes/(scanChunk*heads*dim*2), 1)
+	chunks := max(bytes/(scanChunk*heads*dim*2), 1)
 	mem := AlignedBytes(chunks * heads * tiles * tile)
 	defer FreeAligned(mem)
 	for i := range mem {
@@ -166,9 +184,8 @@ type scanScratch struct {
 	keys         [][]byte
 }
 
-// copyRate copies between buffers that no cache holds.
-func copyRate(each time.Duration) float64 {
-	const n = 64 << 20
+// copyRate copies n bytes between buffers that no cache holds.
+func copyRate(n int, each time.Duration) float64 {
 	mem := AlignedBytes(2 * n)
 	defer FreeAligned(mem)
 	for i := range mem { // pages that are really there
@@ -180,5 +197,5 @@ func copyRate(each time.Duration) float64 {
 		copy(mem[n:], mem[:n])
 		rounds++
 	}
-	return float64(rounds) * n / (c.Now() - start).Seconds()
+	return float64(rounds) * float64(n) / (c.Now() - start).Seconds()
 }

@@ -14,6 +14,7 @@ import (
 	"terrace/csdshim/attend"
 	"terrace/csdshim/profiles"
 	"terrace/internal/clock"
+	"terrace/offload"
 )
 
 // TestBenchCases: cases on tiers beside one without, in turn, with the tiers' accounts in their rows.
@@ -148,6 +149,31 @@ func TestBenchNamesModelledTimes(t *testing.T) {
 		if r.Source != want[i] {
 			t.Errorf("%s on %v: source %q, want %q", r.Policy, r.Tiers, r.Source, want[i])
 		}
+	}
+}
+
+// TestRatesAreMeasuredOnce: where a drive is and nobody has measured the host, it is measured when the tier is opened, once; the split is by
+// these rates.
+func TestRatesAreMeasuredOnce(t *testing.T) {
+	dir := t.TempDir()
+	small := filepath.Join(dir, "small.gguf")
+	if code, _, stderr := inferWith(t, "", "synth", small, "--layers", "2", "--hidden", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "32", "--vocab", "300", "--type", "F32"); code != 0 {
+		t.Fatal(stderr)
+	}
+	home, tiers := t.TempDir(), []string{"--tier", "host=1MiB", "--tier", "csd=unix:" + serveDrive(t, "smartssd", clock.Real())}
+	for i, measures := range []bool{true, false} {
+		args := append([]string{"generate", "--home", home, "-m", small, "--raw", "-n", "2", "-t", "1", "--ignore-eos", "--json", "--policy", "hillinfer:drive=true", strings.Repeat("a", 100)}, tiers...)
+		code, stdout, stderr := inferWith(t, "", args...)
+		if code != 0 || strings.Contains(stderr, "rates were measured") != measures {
+			t.Errorf("run %d: exit %d, said %q", i, code, stderr)
+		}
+		if !strings.Contains(stdout, `"host_rates":"measured"`) {
+			t.Errorf("run %d: %s", i, stdout)
+		}
+	}
+	p, err := offload.LoadProfile(offload.ProfileFile(home))
+	if err != nil || p.Host.ByShape["int8/2x32"] <= 0 || p.Host.Threads != 1 {
+		t.Errorf("kept: %+v, %v", p.Host, err)
 	}
 }
 

@@ -37,7 +37,7 @@ func newProfile(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "profile [DIR...]",
 		Short:   "Measure this host's tiers: key scanning, memory, storage",
-		Long:    "Measure how fast this host scans keys (f_c), copies memory (B_c) and reads each directory's storage (B_s), and how near to that the SSD tier comes, in pairs run in turn. The figures are kept in the home folder; the hillinfer policy splits the KV cache by them.",
+		Long:    "Measure how fast this host scans keys (f_c), copies memory (B_c) and reads each directory's storage (B_s), and how near to that the SSD tier comes, in pairs run in turn. The figures are kept in the home folder; the hillinfer policy splits the KV cache by them; where nobody has measured, a run with a drive does so briefly.",
 		Example: "  infer profile /data/kv\n  infer profile --json",
 		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(args) },
 	}

@@ -11,10 +11,10 @@ PEERS_ARGS ?= -p 512 -n 64
 TEXT ?= book.txt
 KV ?= kv-tiers
 TIERS_ARGS ?= -p 0 -n 16 -d 8000
+TIERS_HOST ?= 97MiB
 RIVALS_HOST ?= 75MiB
-PAPER_HOST ?= 185MiB
-PAPER_BATCHES ?= 1 2 4 8 10
-PAPER_ALPHAS ?= 0.05 0.1 0.2 0.3
+PAPER_HOST ?= 2GiB
+PAPER_ARGS ?= -n 4 -d 1920 --batch 8
 DATA ?= ../shared/data/longbench
 WIKITEXT ?= ../shared/data/wikitext-2
 ESSAYS ?= ../shared/data/essays
@@ -72,12 +72,11 @@ bench-compare: ## benchmarks of PKG here against REF (benchstat)
 bench-peers: build ## infer against llama.cpp, the same model and minutes (peers: ../shared/tools/peers/setup)
 	$(PEERS) ../shared/tools/peers/compare --infer bin/infer --model "$$(bin/infer pull $(MODEL))" $(PEERS_ARGS)
 
-bench-tiers: build ## TEXT on an SSD tier in folder KV against host memory, and against rivals through the same I/O
+bench-tiers: TIERS = on host=$(TIERS_HOST) ssd=$(KV),1GiB
+bench-tiers: build ## TEXT on an SSD tier in folder KV against host memory, and against rivals through the same I/O, one host budget for all
 	bin/infer profile $(KV)
-	bin/infer bench -m $(MODEL) $(TIERS_ARGS) --continue --file $(TEXT) --case full --case hillinfer:alpha=0.1 \
-	  --case "hillinfer:alpha=0.1 on host=97MiB ssd=$(KV),1GiB" --case "hillinfer:alpha=0.1,score=int4 on host=75MiB ssd=$(KV),1GiB" \
-	  --case "full on host=44MiB ssd=$(KV),1GiB" --case "infinigen:budget=10%,alpha=20 on host=75MiB ssd=$(KV),1GiB" \
-	  --case "leoam:budget=10% on host=75MiB ssd=$(KV),1GiB" --case "topk:budget=10% on host=75MiB ssd=$(KV),1GiB"
+	bin/infer bench -m $(MODEL) $(TIERS_ARGS) --continue --file $(TEXT) --case full --case hillinfer:alpha=0.1 --case "hillinfer:alpha=0.1 $(TIERS)" \
+	  --case "hillinfer:alpha=0.1,score=int4 $(TIERS)" --case "full $(TIERS)" --case "infinigen:budget=10%,alpha=20 $(TIERS)" --case "leoam:budget=10% $(TIERS)" --case "h2o_offload:budget=20% $(TIERS)"
 
 bench-store: build ## TTFT of a second question about a stored context of about 7,000 tokens (of docs/), another process, page cache dropped
 	rm -rf $(KV)-store && mkdir -p $(KV)-store
@@ -94,14 +93,13 @@ bench-rivals: build ## the systems hillinfer is compared with, what they scan of
 	  --case "full $(TIERS)" --case "h2o_offload:budget=20% $(TIERS)" --case "infinigen:budget=10%,sketch=storage $(TIERS)" \
 	  --case "infinigen:budget=10%,alpha=20,sketch=storage $(TIERS)" --case "leoam:budget=10%,sketch=storage $(TIERS)"
 
-bench-paper: TIERS = on host=$(PAPER_HOST) ssd=$(KV),1GiB
-bench-paper: build ## HillInfer's operating point: 1,920 + 128 tokens, batch 8, alpha 0.2, then 0.05 to 0.3, then batch 1 to 10; one host budget
+bench-paper: TIERS = on host=$(PAPER_HOST) ssd=$(KV),8GiB
+bench-paper: build ## HillInfer's operating point: SmolLM2 with the KV of Llama-2-7B in 16 layers, 1,920 tokens, batch 8, alpha 0.2, one host budget (half of the KV)
 	bin/infer profile $(KV)
-	bin/infer bench -m $(MODEL) -p 0 -n 128 -d 1920 -r 3 --batch 8 --file $(TEXT) --case "full $(TIERS)" $(foreach a,$(PAPER_ALPHAS),--case "hillinfer:alpha=$(a) $(TIERS)") \
-	  --case "hillinfer:alpha=0.2,pools=paper $(TIERS)" --case "hillinfer:alpha=0.2,exchange=false $(TIERS)" \
-	  --case "h2o_offload:budget=20% $(TIERS)" --case "infinigen:budget=20%,alpha=4 $(TIERS)" --case "infinigen:budget=20%,alpha=4,sketch=storage $(TIERS)" \
-	  --case "infinigen:budget=20%,alpha=20,sketch=storage $(TIERS)" --case "leoam:budget=20% $(TIERS)" --case "leoam:budget=20%,sketch=storage $(TIERS)" --case full
-	for b in $(PAPER_BATCHES); do bin/infer bench -m $(MODEL) -p 0 -n 128 -d 1920 -r 3 --batch $$b --file $(TEXT) --case "full $(TIERS)" --case "hillinfer:alpha=0.2 $(TIERS)" || exit 1; done
+	test -f $(KV)/wide.gguf || bin/infer widen smollm2:135m $(KV)/wide.gguf --kv-heads 32 --head-dim 128 --layers 16
+	for c in "hillinfer:alpha=0.2" "hillinfer:alpha=0.2,score=int4" "hillinfer:alpha=0.1,score=int4" "h2o_offload:budget=20%" "infinigen:budget=20%,alpha=4" \
+	  "infinigen:budget=20%,alpha=4,sketch=storage" "leoam:budget=20%" "leoam:budget=20%,sketch=storage"; do \
+	  bin/infer bench -m $(KV)/wide.gguf -p 0 $(PAPER_ARGS) -r 5 --continue --file $(TEXT) --case "full $(TIERS)" --case "$$c $(TIERS)" || exit 1; done
 
 # The shape of the papers' larger models in 8 layers of random weights: 8 KV heads of 128. Every case reads the prompt for itself, on one core.
 DRIVE_DEPTH ?= 16000

@@ -57,7 +57,7 @@ func newCSDServe(a *app) *cobra.Command {
 	fl.StringVar(&c.socket, "socket", "", "Unix socket to serve, for this user only")
 	fl.StringVar(&c.profile, "profile", "smartssd", "hardware to mimic: "+strings.Join(profiles.Names(), ", ")+", or a TOML file")
 	fl.StringVar(&c.clock, "clock", "real", "real: traffic takes the profile's time; virtual: the time is only accounted")
-	fl.StringVar(&c.keys, "keys", "ddr", "where scoring reads the key codes: ddr (the drive's memory, as far as they fit) or nand")
+	fl.StringVar(&c.keys, "keys", "ddr", "where scoring reads the key codes: ddr (the drive's memory, as far as they fit; an assumption, HillInfer's paper does not say) or nand")
 	fl.IntVar(&c.core, "core", -1, "keep the drive on this CPU core; -1 lets it run on any")
 	fl.BoolVar(&c.noSync, "no-sync", false, "acknowledge writes before they are on the disk: they survive the drive's death, not the machine's")
 	fl.StringArrayVar(&c.faults, "fault", nil, "for tests, something to do wrong, may repeat: stall:on=score,after=10,times=1,for=2s, or disconnect:on=score,frames=3; kinds are stall, slow, disconnect, short, garbage, flip, twice, fail, version, corrupt")

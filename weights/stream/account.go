@@ -28,7 +28,10 @@ func (s *Store) Accounts() Use {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.account.use
-	u.TotalBytes, u.BudgetBytes, u.ResidentBytes, u.PeakBytes, u.ReadBytes = s.account.total, s.plan.BudgetBytes, s.held, s.account.peak, s.files.ReadBytes()
+	u.TotalBytes, u.BudgetBytes, u.ResidentBytes, u.PeakBytes, u.ReadBytes = s.account.total, s.plan.BudgetBytes, s.held, s.account.peak, s.account.use.ReadBytes
+	if s.files != nil {
+		u.ReadBytes = s.files.ReadBytes()
+	}
 	return u
 }
 

@@ -8,7 +8,8 @@
 // either experts (experts.go: Use, Predict), or layers (sweep.go: Enter, Peek); a model has one of the two.
 //
 // In reading order: plan.go (what is asked for, what fits), files.go (direct I/O), store.go (units, room, readers), experts.go and
-// sweep.go (who is needed, who leaves), keep.go (the value of an expert in memory), account.go.
+// sweep.go (who is needed, who leaves), keep.go (the value of an expert in memory), account.go,
+// modelled.go (the same decisions on a clock of their own, without memory and files).
 //
 // Invariants:
 //  1. What is held or on its way never leaves.

@@ -110,7 +110,7 @@ func (t *Step) Next() (expert int, ok bool, err error) {
 			return t.now, true, nil
 		}
 		if !t.giveWay(l) {
-			s.moved.Wait()
+			s.await()
 		}
 	}
 }

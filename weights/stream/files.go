@@ -91,9 +91,7 @@ func (f *Files) span(path string, offset int64, n int, stage []byte) ([]byte, er
 	if align > mostAlign {
 		return nil, fmt.Errorf("stream: %s: direct I/O wants multiples of %d bytes, at most %d are supported: %w", path, align, mostAlign, ErrRead)
 	}
-	from := offset / align * align
-	skip := int(offset - from)
-	want := int((int64(skip+n) + align - 1) / align * align)
+	from, skip, want := window(offset, n, align)
 	for made := 1; ; made++ {
 		have, err := got.fill(stage[:want], from, skip+n)
 		f.read.Add(int64(have))
@@ -110,6 +108,13 @@ func (f *Files) span(path string, offset int64, n int, stage []byte) ([]byte, er
 			return nil, fmt.Errorf("stream: %s: %d bytes at %d: %w: %w", path, n, offset, ErrRead, err)
 		}
 	}
+}
+
+// window is the aligned range of a file that n bytes at an offset lie in, the bytes of it before them, and its length.
+func window(offset int64, n int, align int64) (from int64, skip, want int) {
+	from = offset / align * align
+	skip = int(offset - from)
+	return from, skip, int((int64(skip+n) + align - 1) / align * align)
 }
 
 // fill reads until so many bytes of p have come.

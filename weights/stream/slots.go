@@ -5,7 +5,8 @@ import (
 )
 
 // slots is memory of units, in classes of one size. A class maps memory by the slab; memory that a unit has left is taken by the next
-// of its size, and the rest of it is given back to the system when another class grows. Its owner bounds it and guards it.
+// of its size, and the rest of it is given back to the system when another class grows. Its owner bounds it and guards it. Nil
+// slots have no memory to give: all that is taken of them is nil.
 //
 // What stays lies in one mapping of its own: the system gives huge pages, so that each class's last one is partly empty.
 type slots struct {
@@ -16,13 +17,16 @@ type slots struct {
 
 // reserve makes room for what stays, so many bytes of it.
 func (s *slots) reserve(bytes int64) {
-	if bytes > 0 {
+	if s != nil && bytes > 0 {
 		s.stays = s.slab(bytes)
 	}
 }
 
 // keep returns memory for what stays.
 func (s *slots) keep(size int64) []byte {
+	if s == nil {
+		return nil
+	}
 	if int64(len(s.stays)) < size {
 		return s.take(size)
 	}
@@ -52,6 +56,9 @@ const slabBytes = 32 << 20
 
 // take returns memory; its content is undefined.
 func (s *slots) take(size int64) []byte {
+	if s == nil {
+		return nil
+	}
 	if s.classes == nil {
 		s.classes = map[int64]*class{}
 	}
@@ -78,6 +85,9 @@ func (s *slots) take(size int64) []byte {
 
 // give takes memory back from a unit.
 func (s *slots) give(m []byte) {
+	if s == nil {
+		return
+	}
 	c := s.classes[int64(len(m))]
 	if c == nil { // of what was to stay
 		return

@@ -62,11 +62,12 @@ func rowsOf(w *kernels.Matrix) int {
 type Store struct {
 	files *Files
 	plan  Plan
-	slots slots
+	slots *slots // nil: of a Modelled store
 	work  sync.WaitGroup
 
 	mu     sync.Mutex
 	moved  *sync.Cond // a unit came or left, or the store was closed
+	await  func()     // waits for that; s.mu is held
 	urgent []*unit    // with pieces left, that somebody waits for
 	early  []*unit    // that a prediction asked for
 	closed bool
@@ -79,17 +80,11 @@ type Store struct {
 
 // Open reads what stays and begins to serve the rest. Errors wrap ErrBudget, ErrRead, mapped.ErrChanged, ErrNotFinite.
 func Open(p Plan, files *Files) (*Store, error) {
-	if err := p.Check(); err != nil {
+	s, first, err := newStore(p)
+	if err != nil {
 		return nil, err
 	}
-	s := &Store{files: files, plan: p, held: p.OtherBytes + p.staging()}
-	s.moved = sync.NewCond(&s.mu)
-	var first []*unit
-	for _, u := range p.Pinned {
-		first = append(first, newUnit(u))
-	}
-	first = append(first, s.layOut()...)
-	s.account.total = p.TotalBytes()
+	s.files, s.slots, s.await = files, &slots{}, s.moved.Wait
 	stage := int(p.staging()) / readers
 	for range readers {
 		s.work.Go(func() { s.reader(stage) })
@@ -98,6 +93,21 @@ func Open(p Plan, files *Files) (*Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// newStore makes the units of a plan, and returns those that stay, in the order in which they are read.
+func newStore(p Plan) (s *Store, first []*unit, err error) {
+	if err := p.Check(); err != nil {
+		return nil, nil, err
+	}
+	s = &Store{plan: p, held: p.OtherBytes + p.staging()}
+	s.moved = sync.NewCond(&s.mu)
+	for _, u := range p.Pinned {
+		first = append(first, newUnit(u))
+	}
+	first = append(first, s.layOut()...)
+	s.account.total = p.TotalBytes()
+	return s, first, nil
 }
 
 // layOut makes the units that come and leave, and returns those of them that stay.
@@ -149,7 +159,7 @@ func (s *Store) pin(list []*unit) error {
 // wait waits until a unit that is coming is here; s.mu is held.
 func (s *Store) wait(u *unit) error {
 	for u.state == coming && !s.closed {
-		s.moved.Wait()
+		s.await()
 	}
 	switch {
 	case s.closed:
@@ -242,22 +252,30 @@ func (s *Store) reader(stageBytes int) {
 // next waits for a piece to read; s.mu is held.
 func (s *Store) next() (*unit, piece, bool) {
 	for !s.closed {
-		queue := &s.urgent
-		if len(*queue) == 0 {
-			queue = &s.early
-		}
-		if len(*queue) > 0 {
-			u := (*queue)[0]
-			p := u.pieces[0]
-			u.flying++
-			if u.pieces = u.pieces[1:]; len(u.pieces) == 0 {
-				*queue = (*queue)[1:]
-			}
+		if u, p, ok := s.first(); ok {
 			return u, p, true
 		}
 		s.moved.Wait()
 	}
 	return nil, piece{}, false
+}
+
+// first is the piece that is read next, one that somebody waits for if there is any; s.mu is held.
+func (s *Store) first() (*unit, piece, bool) {
+	queue := &s.urgent
+	if len(*queue) == 0 {
+		queue = &s.early
+	}
+	if len(*queue) == 0 {
+		return nil, piece{}, false
+	}
+	u := (*queue)[0]
+	p := u.pieces[0]
+	u.flying++
+	if u.pieces = u.pieces[1:]; len(u.pieces) == 0 {
+		*queue = (*queue)[1:]
+	}
+	return u, p, true
 }
 
 // bring reads a piece, looks for what is not finite, and brings it into form.
@@ -301,6 +319,9 @@ func (s *Store) arrived(u *unit, err error) {
 		s.forget(u)
 	} else {
 		for i := range u.parts {
+			if s.slots == nil {
+				break
+			}
 			u.parts[i].W.Occupy(u.memoryOf(i, u.memory), u.parts[i].ByRow)
 		}
 		u.state = here

@@ -102,7 +102,7 @@ func (t *Sweeper) hold(layer int) error {
 			return fmt.Errorf("stream: layer %d: all layers that there is room for are in use: %w", layer, ErrBudget)
 		}
 		s.readAhead()
-		s.moved.Wait()
+		s.await()
 	}
 }
 

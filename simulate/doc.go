@@ -20,7 +20,8 @@
 // drives), -alpha and -built, rows whose Code is Shared: policy, retrieval, kvmanager with its token cache, offload's queue and
 // csdshim's drive (called in process, not through its socket) on one clock of events, in miniature (pipe.go), with what computes
 // behind an interface. Flash reads of InstInfer take the time of csdshim/nand; placements of EvicPress, and the balance of
-// hillinfer-fig16b, are package policy's. The rest, the rows of HillInfer that papers print included, is a hardware model: rates and
+// hillinfer-fig16b, are package policy's; what expert-stream reads and finds in memory is decided by weights/stream on a clock of its
+// own. The rest, the rows of HillInfer that papers print included, is a hardware model: rates and
 // latencies (Sec. 6 of the experiments' list), whose layer times are the maximum of operations and bytes.
 //
 // Score traces decide what is read and what of it is hot: synthetic ones (scores.go), fitted to recorded ones of a real model by moments of

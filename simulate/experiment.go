@@ -27,7 +27,7 @@ type registrar func(*experiment)
 // would pay for that.
 var registry = sync.OnceValue(func() map[string]*experiment {
 	all := map[string]*experiment{}
-	for _, runs := range []func(registrar){hillRuns, instRuns, slimRuns, evicRuns, fleetRuns} {
+	for _, runs := range []func(registrar){hillRuns, instRuns, slimRuns, evicRuns, fleetRuns, expertRuns} {
 		runs(func(e *experiment) {
 			if all[e.id] != nil {
 				panic("simulate: " + e.id + " twice")

@@ -110,7 +110,7 @@ type shownParameter struct {
 }
 
 // paperNames are the papers by the first part of an ID.
-var paperNames = []struct{ prefix, name string }{{"hillinfer", "HillInfer"}, {"instinfer", "InstInfer"}, {"sliminfer", "SlimInfer"}, {"evicpress", "EvicPress"}, {"scale", "Larger than the papers"}}
+var paperNames = []struct{ prefix, name string }{{"hillinfer", "HillInfer"}, {"instinfer", "InstInfer"}, {"sliminfer", "SlimInfer"}, {"evicpress", "EvicPress"}, {"scale", "Larger than the papers"}, {"expert", "Models larger than memory"}}
 
 // WriteHTML writes one page that loads nothing.
 func (r *Results) WriteHTML(w io.Writer) error {

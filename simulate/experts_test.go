@@ -111,6 +111,10 @@ func TestExpertStream(t *testing.T) {
 	if want := 1e9 / none["read_a_token"]; math.Abs(none["tokens_per_s"]/want-1) > 0.01 || none["hits"] > 0.1 {
 		t.Errorf("a disk alone: %v, want %.4g tokens/s", none, want)
 	}
+	hidden := value("uniform", "0.4", "0.9", "host_bps=1e9", "form_bps=0", "layer_s=0", "latency_s=0", "predicted=1")
+	if hidden["of_bound"] < 0.98 || hidden["wasted"] != 0 {
+		t.Errorf("reads that end while the layer before computes: %v, want the time of computing", hidden)
+	}
 	base := value("uniform", "1.2", "3.5")
 	for name, better := range map[string]map[string]float64{
 		"more memory": value("uniform", "2", "3.5"), "a faster disk": value("uniform", "1.2", "7"), "skewed choices": value("zipf", "1.2", "3.5"),

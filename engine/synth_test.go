@@ -15,18 +15,18 @@ func TestSynthesizedFamilies(t *testing.T) {
 	t.Parallel()
 	for _, s := range []convert.Spec{
 		{Arch: "gemma4", Layers: 7, PerLayer: 32, SharedKV: 2},
-		{Arch: "gemma4", Layers: 6, Experts: 4, ExpertsUsed: 2, ExpertFFN: 64},
-		{Arch: "gpt-oss", Layers: 2, Experts: 4, ExpertsUsed: 2, ExpertFFN: 64},
+		{Arch: "gemma4", Layers: 6, SpecExperts: convert.SpecExperts{Experts: 4, ExpertsUsed: 2, ExpertFFN: 64}},
+		{Arch: "gpt-oss", Layers: 2, SpecExperts: convert.SpecExperts{Experts: 4, ExpertsUsed: 2, ExpertFFN: 64}},
 		{Arch: "qwen35", Layers: 4},
 		{Arch: "lfm2", Layers: 3},
 		{Arch: "mistral3", Layers: 2},
 		{Arch: "olmo2", Layers: 4},
 		{Arch: "granitehybrid", Layers: 6},
-		{Arch: "granitehybrid", Layers: 6, Experts: 4, ExpertsUsed: 2, ExpertFFN: 64},
+		{Arch: "granitehybrid", Layers: 6, SpecExperts: convert.SpecExperts{Experts: 4, ExpertsUsed: 2, ExpertFFN: 64}},
 		{Arch: "nemotron_h", Layers: 7},
-		{Arch: "nemotron_h", Layers: 7, Experts: 4, ExpertsUsed: 2, ExpertFFN: 64},
+		{Arch: "nemotron_h", Layers: 7, SpecExperts: convert.SpecExperts{Experts: 4, ExpertsUsed: 2, ExpertFFN: 64}},
 		{Arch: "deepseek2", Layers: 2},
-		{Arch: "deepseek2", Layers: 2, Experts: 4, ExpertsUsed: 2, ExpertFFN: 64},
+		{Arch: "deepseek2", Layers: 2, SpecExperts: convert.SpecExperts{Experts: 4, ExpertsUsed: 2, ExpertFFN: 64}},
 	} {
 		t.Run(s.Arch, func(t *testing.T) {
 			s.Hidden, s.HeadDim, s.Vocab, s.Context, s.Seed = 128, 32, 300, 256, 3

@@ -37,7 +37,7 @@ func Worst(a, b [][]float32) (d float32) {
 var (
 	small    = made("small", convert.Spec{Arch: "llama", Layers: 3, Hidden: 128, Heads: 4, KVHeads: 2, HeadDim: 32, FFN: 192, Vocab: 300, Context: 2048, Seed: 5})
 	windowed = made("window", convert.Spec{Arch: "gemma3", Layers: 7, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32, FFN: 96, Vocab: 300, Context: 2048, Seed: 6})
-	experts  = made("experts", convert.Spec{Arch: "gpt-oss", Layers: 2, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32, FFN: 96, Vocab: 300, Context: 2048, Seed: 7, Experts: 8, ExpertsUsed: 2, ExpertFFN: 64})
+	experts  = made("experts", convert.Spec{Arch: "gpt-oss", Layers: 2, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32, FFN: 96, Vocab: 300, Context: 2048, Seed: 7, SpecExperts: convert.SpecExperts{Experts: 8, ExpertsUsed: 2, ExpertFFN: 64}})
 )
 
 // made writes a model of random weights once a run.

@@ -23,9 +23,13 @@ type Spec struct {
 	Tied    bool
 	Seed    uint64
 
-	Experts, ExpertsUsed, ExpertFFN int // experts of a layer, those of a token, inner width of one; 0 experts = none
-	PerLayer, SharedKV              int // of gemma4: numbers of a layer's input of each token, and how many last layers read an earlier layer's keys
+	SpecExperts
+
+	PerLayer, SharedKV int // of gemma4: numbers of a layer's input of each token, and how many last layers read an earlier layer's keys
 }
+
+// SpecExperts are experts of a layer, those of a token, and the inner width of one; 0 experts = none.
+type SpecExperts struct{ Experts, ExpertsUsed, ExpertFFN int }
 
 // SpecArchs are the architectures that Synthesize can write.
 var SpecArchs = []string{"llama", "qwen2", "qwen3", "gemma3", "gemma4", "gpt-oss", "qwen35", "lfm2",

@@ -78,3 +78,18 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 }
+
+// TestBriefRates: what is measured briefly has a rate for every type of keys, of the model's shape, which stands for shapes near it; a
+// host that was not measured has none.
+func TestBriefRates(t *testing.T) {
+	brief := MeasureHostBriefly(1, 2, 64)
+	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
+		own := brief.ScanRate(e, 2, 64)
+		if own <= 0 || brief.ScanRate(e, 3, 64) != own {
+			t.Errorf("%v: %g of the model's shape, %g of one near it", e, own, brief.ScanRate(e, 3, 64))
+		}
+		if none := (&HostRates{}).ScanRate(e, 2, 64); none != 0 {
+			t.Errorf("%v: %g of a host that was not measured", e, none)
+		}
+	}
+}

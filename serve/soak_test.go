@@ -152,9 +152,7 @@ func soakServer(t *testing.T, b *bench, before string) {
 	goroutines, heap, rss := runtime.NumGoroutine(), heapBytes(), residentKiB()
 	began := time.Now()
 	run(*soak)
-	if n := runtime.NumGoroutine(); n > goroutines+32 {
-		t.Errorf("%d goroutines, %d before", n, goroutines)
-	}
+	until(t, fmt.Sprintf("nearly as few goroutines as the %d before", goroutines), func() bool { return runtime.NumGoroutine() <= goroutines+32 })
 	if n := heapBytes(); n > heap+16<<20 {
 		t.Errorf("%d MiB of heap, %d before", n>>20, heap>>20)
 	}

@@ -28,8 +28,8 @@ type native struct {
 	fused    kernels.RowNorm
 	biases   [4][]float32
 
-	streaming streaming // what of the weights is in memory
-	taps      map[*RecurrentParams][]float32
+	streaming streaming                      // what of the weights is in memory
+	taps      map[*RecurrentParams][]float32 // convolution's
 }
 
 func init() { RegisterBackend("native", newNative) }

@@ -17,6 +17,10 @@ func (b *native) gateOutput(p *Pass, layer int, x, y []float32, n int) ([]float3
 	width := len(y) / n
 	each := width / l.OutGate.Rows // numbers that share a gate
 	out := b.ws.floats(&b.ws.values, n*width)
+	of := sigmoid
+	if a.Gate == SoftplusGate {
+		of = softplus
+	}
 	b.pool.Run(n, func(_, r int) {
 		dst, g := out[r*width:(r+1)*width], gates[r*l.OutGate.Rows:(r+1)*l.OutGate.Rows]
 		from := y[r*width : (r+1)*width]
@@ -26,10 +30,6 @@ func (b *native) gateOutput(p *Pass, layer int, x, y []float32, n int) ([]float3
 		}
 		copy(dst, from)
 		for i, x := range g {
-			of := sigmoid
-			if a.Gate == SoftplusGate {
-				of = softplus
-			}
 			kernels.Scale(dst[i*each:(i+1)*each], of(x))
 		}
 	})

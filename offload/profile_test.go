@@ -62,11 +62,6 @@ func TestMeasure(t *testing.T) {
 	if h := MeasureHost(1, time.Microsecond); h.Copy <= 0 || len(h.Scan) != 3 || h.Scan["int8"] <= 0 || h.Threads != 1 || len(h.ByShape) != 9 {
 		t.Errorf("host %+v", h)
 	}
-	start := time.Now()
-	brief := MeasureHostBriefly(1, 8, 128)
-	if took := time.Since(start); brief.Copy <= 0 || brief.ScanRate(kvpage.I8, 8, 128) <= 0 || brief.Scan["int4"] <= 0 || brief.Scan["f16"] <= 0 || brief.Threads != 1 || took > 10*time.Second {
-		t.Errorf("briefly, in %v: %+v", took, brief)
-	}
 	h := HostRates{Scan: map[string]float64{"int8": 1, "int4": 2}, ByShape: map[string]float64{"int8/3x64": 1, "int8/8x128": 5, "int8/1x256": 4, "int8/2x32": 7}}
 	for _, c := range []struct {
 		elem       kvpage.Elem
@@ -83,6 +78,9 @@ func TestMeasure(t *testing.T) {
 // host that was not measured has none.
 func TestBriefRates(t *testing.T) {
 	brief := MeasureHostBriefly(1, 2, 64)
+	if brief.Copy <= 0 || brief.Threads != 1 {
+		t.Errorf("copies %g bytes a second, on %d threads", brief.Copy, brief.Threads)
+	}
 	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
 		own := brief.ScanRate(e, 2, 64)
 		if own <= 0 || brief.ScanRate(e, 3, 64) != own {

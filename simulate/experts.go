@@ -138,10 +138,8 @@ func expertStream(b *builder) error {
 	if warm != math.Trunc(warm) || tokens != math.Trunc(tokens) || tokens < 1 || warm+tokens > drawn {
 		return fmt.Errorf("warm and tokens: want whole numbers, 1 token at least, and %d together at most", drawn)
 	}
-	for _, key := range []string{"host_bps"} {
-		if b.p[key] <= 0 {
-			return fmt.Errorf("%s=%g: want more than 0", key, b.p[key])
-		}
+	if rate := b.p["host_bps"]; rate <= 0 {
+		return fmt.Errorf("host_bps=%g: want more than 0", rate)
 	}
 	for _, name := range b.axes.texts("model") {
 		m, err := mixtureNamed(name, b.settings, b.p)

@@ -20,7 +20,7 @@ const mostSteps = 3
 
 // Pace makes the budget of prompt tokens from measured times, so that tokens of those that decode come as often as wanted.
 type Pace struct {
-	// Target is wanted between two tokens at most. 0 = four times what a step takes once all that wait decode too: larger parts of
+	// Target is wanted between two tokens at most. 0 = mostSteps times what a step takes once all that wait decode too: larger parts of
 	// prompts cost less a token. A budget is leastBudget tokens at least, under a target rowsTogether.
 	Target time.Duration
 

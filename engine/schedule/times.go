@@ -4,9 +4,8 @@ package schedule
 // count less.
 type line struct {
 	at, each float64
-	// Of the recursive least squares: what is not known of both (symmetric), by a scale at which sizes are about 1.
-	unknown [3]float64
-	scale   float64
+	unknown  [3]float64 // covariance of at and each·scale: [at, at], [at, each], [each, each]
+	scale    float64    // the first size, so that sizes are about 1
 }
 
 // Forgetting of line: each figure leaves the older ones so much, as long as they still bound what is not known.
@@ -22,7 +21,7 @@ func (l *line) known() bool { return l.scale > 0 }
 func (l *line) note(size, took float64) {
 	if !l.known() {
 		l.scale, l.each = size, took/size
-		l.unknown = [3]float64{1, -0.9, 1}
+		l.unknown = [3]float64{1, -0.9, 1} // their sum is known, their parts are not
 		return
 	}
 	x := size / l.scale

@@ -199,6 +199,9 @@ func (c *conversation) turn(text string) error {
 	if res != nil {
 		fmt.Fprintln(c.a.stdout)
 		c.tiers = c.a.noticeTiers(c.l.engine, c.tiers)
+		if len(c.msgs) == 0 {
+			c.a.noticeDrop(c.l.engine, res)
+		}
 		c.msgs = append(c.msgs, tokenizer.Message{Role: "user", Content: text}, tokenizer.Message{Role: "assistant", Content: res.Text})
 		c.sayWhyEnded(res)
 	}

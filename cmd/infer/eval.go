@@ -163,6 +163,7 @@ func (c *evalCommand) run(changed func(flag string) bool) error {
 	if err := c.printResults(res, c.out); err != nil {
 		return err
 	}
+	c.noticeDrops(policies, folder.Outcomes())
 	return allFailed(folder.Outcomes())
 }
 

@@ -258,6 +258,7 @@ func (gen *generateCommand) sayGeneration(l *loaded, res *engine.Result, err err
 	if !gen.asJSON && !strings.HasSuffix(res.Text, "\n") {
 		fmt.Fprintln(gen.stdout)
 	}
+	gen.noticeDrop(l.engine, res)
 	gen.sayUse(l, &gen.sample, res)
 	if gen.asJSON {
 		return gen.printGeneration(l, gen, res)

@@ -16,6 +16,16 @@ import (
 	"terrace/offload"
 )
 
+// leastOf is the size that a refusal names.
+func leastOf(t *testing.T, err error) int64 {
+	t.Helper()
+	var e *kvmanager.BudgetError
+	if !errors.As(err, &e) {
+		t.Fatalf("no size is named: %v", err)
+	}
+	return e.NeedBytes
+}
+
 // TestRoomByTiming: whether a request fits host memory does not depend on how fast the tier is. The size that a
 // refusal names suffices, and so does every larger one, under policies that keep an index and a token cache too.
 func TestRoomByTiming(t *testing.T) {
@@ -24,13 +34,9 @@ func TestRoomByTiming(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			probe := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name})
 			shape := probe.shape()
-			var least int64
-			err := onSlow(t, name, shape, 4096, 1)
-			if _, serr := fmt.Sscanf(err.Error()[strings.Index(err.Error(), "at least ")+9:], "%d", &least); serr != nil || !errors.Is(err, kvmanager.ErrBudget) {
-				t.Fatalf("no size is named: %v", err)
-			}
-			if again := onSlow(t, name, shape, least-5*4096, 1); again == nil || !strings.Contains(again.Error(), fmt.Sprintf("at least %d ", least)) {
-				t.Errorf("less memory names another size than %d: %v", least, again)
+			least := leastOf(t, onSlow(t, name, shape, 4096, 1))
+			if again := leastOf(t, onSlow(t, name, shape, least-5*4096, 1)); again != least {
+				t.Errorf("less memory names another size than %d: %d", least, again)
 			}
 			for i := range uint64(3) {
 				bytes := least + least*int64(i)/5
@@ -65,14 +71,7 @@ func TestRoomForIndex(t *testing.T) {
 		}
 		return err
 	}
-	err := read(64 << 10)
-	var least int64
-	if !errors.Is(err, kvmanager.ErrBudget) {
-		t.Fatal(err)
-	}
-	if _, serr := fmt.Sscanf(err.Error()[strings.Index(err.Error(), "at least ")+9:], "%d", &least); serr != nil {
-		t.Fatalf("no size is named: %v", err)
-	}
+	least := leastOf(t, read(64<<10))
 	if err := read(least); err != nil {
 		t.Errorf("%d bytes suffice: %v", least, err)
 	}

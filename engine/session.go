@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"terrace/engine/past"
-	"terrace/internal/units"
 	"terrace/kvmanager"
 	"terrace/policy"
 	"terrace/retrieval"
@@ -110,12 +109,8 @@ func (s *Session) room(n int) error {
 	if e.kv.Room(more) == nil {
 		return nil
 	}
-	return fmt.Errorf("engine: KV of %d prompt tokens takes %s, host memory has room for %s of %s; host=%s would do, or a tier below (ssd=DIR,SIZE), KV in fewer bits, a shorter prompt: %w", n,
-		units.FormatBytes(more), units.FormatBytes(max(e.o.KVBudgetBytes-used, 0)), units.FormatBytes(e.o.KVBudgetBytes), mebibytes(used+more), kvmanager.ErrBudget)
+	return &kvmanager.BudgetError{What: fmt.Sprintf("a prompt of %d tokens", n), NeedBytes: used + more, BudgetBytes: e.o.KVBudgetBytes}
 }
-
-// mebibytes is a size that a tier may be given, rounded up.
-func mebibytes(n int64) string { return fmt.Sprintf("%dMiB", (n+1<<20-1)>>20) }
 
 // Decode reads one more token; afterwards Logits holds what follows it.
 func (s *Session) Decode(id int) error {

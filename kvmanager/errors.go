@@ -1,6 +1,11 @@
 package kvmanager
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"terrace/internal/units"
+)
 
 var (
 	// ErrBudget is returned when an allocation would exceed the byte budget; nothing was changed, the message has both numbers.
@@ -16,3 +21,20 @@ var (
 	// ErrClosed is returned for a sequence that was freed.
 	ErrClosed = errors.New("sequence is closed")
 )
+
+// Roomier is what can be done about an [ErrBudget], behind the size that would do.
+const Roomier = "or a tier below (ssd=DIR,SIZE), KV in fewer bits, a shorter prompt"
+
+// BudgetError is an [ErrBudget] with its numbers.
+type BudgetError struct {
+	What        string // that needs the memory
+	NeedBytes   int64  // of host memory at least, what is in use and stays included
+	BudgetBytes int64
+}
+
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("%s: KV needs %s of host memory, %s is given: host=%dMiB would do, %s", e.What, units.FormatBytes(e.NeedBytes), units.FormatBytes(e.BudgetBytes), (e.NeedBytes+1<<20-1)>>20, Roomier)
+}
+
+// Unwrap is [ErrBudget].
+func (e *BudgetError) Unwrap() error { return ErrBudget }

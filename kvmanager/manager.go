@@ -6,6 +6,7 @@ import (
 	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 	"terrace/internal/kvpage"
+	"terrace/internal/units"
 	"terrace/kvmanager/slab"
 	"terrace/offload"
 )
@@ -206,7 +207,7 @@ func (m *Manager) stamp() uint64 {
 // Room reports whether that many more bytes fit the budget as things are; nothing leaves memory for them.
 func (m *Manager) Room(more int64) error {
 	if m.o.BudgetBytes > 0 && m.inUse+more > m.o.BudgetBytes {
-		return fmt.Errorf("kvmanager: %d bytes in use, %d more are needed, the budget is %d: %w", m.inUse, more, m.o.BudgetBytes, ErrBudget)
+		return &BudgetError{What: fmt.Sprintf("%s beside %s in use", units.FormatBytes(more), units.FormatBytes(m.inUse)), NeedBytes: m.inUse + more, BudgetBytes: m.o.BudgetBytes}
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"terrace/internal/units"
 )
 
 // Growth is by how much a pass lets a sequence grow: it adds Rows tokens, on the way to Tokens in a layer and head.
@@ -147,8 +149,8 @@ func (m *Manager) Settle() error {
 func (k *backing) tooSmall(most, apart, have int) error {
 	size, budget := k.m.unit, k.m.o.BudgetBytes
 	need, beside := int64(most+apart)*size, budget-int64(have)*size
-	return fmt.Errorf("kvmanager: this pass needs at least %d bytes of host memory (%d for one layer, %d for tokens that are being written, %d for what lies beside), the budget is %d: %w",
-		need+beside, int64(most)*size, int64(apart)*size, beside, budget, ErrBudget)
+	return &BudgetError{What: fmt.Sprintf("a pass (a layer %s, tokens being written %s, beside them %s)", units.FormatBytes(int64(most)*size), units.FormatBytes(int64(apart)*size), units.FormatBytes(beside)),
+		NeedBytes: need + beside, BudgetBytes: budget}
 }
 
 // needs is the units of memory of the blocks that the pass reads of each layer, and of them those that may stay.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,10 +127,11 @@ func announced(t *testing.T, err error) (bytes int64) {
 	if !errors.Is(err, ErrBudget) || errors.Is(err, errAccepted) {
 		t.Fatalf("want a refusal of the plan, got %v", err)
 	}
-	if _, serr := fmt.Sscanf(err.Error(), "kvmanager: this pass needs at least %d bytes", &bytes); serr != nil {
-		t.Fatalf("%v: %v", err, serr)
+	var e *BudgetError
+	if !errors.As(err, &e) || e.BudgetBytes >= e.NeedBytes || !strings.Contains(err.Error(), fmt.Sprintf("host=%dMiB would do, or a tier below", (e.NeedBytes-1)>>20+1)) {
+		t.Fatalf("a refusal without its numbers: %v", err)
 	}
-	return bytes
+	return e.NeedBytes
 }
 
 // TestAnnouncedMinimumSuffices: a prompt that is refused names a size, and in that size and every larger one it runs to its end,

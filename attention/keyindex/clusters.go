@@ -38,8 +38,6 @@ func (c *Clusters) refresh(v *attention.View, n int, kept bool) {
 			c.prompt(v, n)
 		}
 		if c.from = c.view.Done; kept {
-			room := c.need.Update + b + 1
-			c.pending = clusterTokens{make([]float32, 0, room*c.dim), make([]float32, 0, room*v.Layout.ValueDim)}
 			c.wait(v, n)
 		}
 	case kept:
@@ -53,7 +51,24 @@ func (c *Clusters) refresh(v *attention.View, n int, kept bool) {
 // wait copies the tokens up to n that wait to be grouped.
 func (c *Clusters) wait(v *attention.View, n int) {
 	more := c.read(v, c.from+len(c.pending.keys)/c.dim, n)
-	c.pending.keys, c.pending.values = append(c.pending.keys, more.keys...), append(c.pending.values, more.values...)
+	room := waitingRoom(&c.need, n-c.from)
+	c.pending.keys, c.pending.values = grown(c.pending.keys, more.keys, room*c.dim), grown(c.pending.values, more.values, room*v.Layout.ValueDim)
+}
+
+// waitingStep is by how many tokens the copies of those that wait to be grouped grow.
+const waitingStep = 128
+
+// waitingRoom is how many tokens there is room for where n wait: as many as wait before they are grouped, at most.
+func waitingRoom(need *policy.ClusterSketch, n int) int {
+	return max(min((n+waitingStep-1)/waitingStep*waitingStep, need.Update+need.Recent+1), n)
+}
+
+// grown appends; a slice that is too short becomes one with just so much room.
+func grown(s, more []float32, room int) []float32 {
+	if len(s)+len(more) > cap(s) {
+		s = append(make([]float32, 0, room), s...)
+	}
+	return append(s, more...)
 }
 
 // read reads keys and values of some tokens.
@@ -96,8 +111,9 @@ func (c *Clusters) generated(v *attention.View, kept bool) {
 	}
 	c.group(t, width, n, 1, min(max(round(float64(n)/float64(c.need.Size))/8*8, 8), n/8*8))
 	if kept {
-		c.pending.keys = c.pending.keys[:copy(c.pending.keys, c.pending.keys[n*c.dim:])]
-		c.pending.values = c.pending.values[:copy(c.pending.values, c.pending.values[n*width:])]
+		keys, values := c.pending.keys[n*c.dim:], c.pending.values[n*width:]
+		room := waitingRoom(&c.need, len(keys)/c.dim)
+		c.pending = clusterTokens{grown(nil, keys, room*c.dim), grown(nil, values, room*width)}
 	}
 	c.from = c.view.Done
 }

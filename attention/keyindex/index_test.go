@@ -235,3 +235,20 @@ func TestMostSize(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitingTokens: copies of tokens that wait to be grouped take as much as there are of them, not as there may be.
+func TestWaitingTokens(t *testing.T) {
+	k := newKeyed(t, kvpage.F16, 16, false)
+	need := policy.Sketch{Kind: policy.SketchClusters, Clusters: policy.ClusterSketch{Size: 16, Segment: 8192, Iters: 2, Sinks: 4, Recent: 64, Update: 1024, ValueDim: k.dim}}
+	c := &Clusters{need: need.Clusters, dim: k.dim}
+	for _, more := range []int{30, 1, 200, 600, 300, 1100} {
+		k.add(more)
+		v := k.s.Views(0)[0]
+		c.refresh(&v, v.Tokens(), true)
+		waiting := int64(v.Tokens() - c.from)
+		most, got := MostSize(need, k.dim, v.Tokens(), false, kvpage.F16).Bytes, c.pending.bytes()
+		if row := int64(8 * k.dim); got < waiting*row || got > (waiting+2*waitingStep)*row || c.bytes() > most {
+			t.Errorf("%d tokens, %d of them wait: %d bytes of copies, %d in all, at most %d", v.Tokens(), waiting, got, c.bytes(), most)
+		}
+	}
+}

@@ -163,8 +163,7 @@ func (c *evalCommand) run(changed func(flag string) bool) error {
 	if err := c.printResults(res, c.out); err != nil {
 		return err
 	}
-	c.noticeDrops(policies, folder.Outcomes())
-	return allFailed(folder.Outcomes())
+	return c.outcome(policies, folder.Outcomes())
 }
 
 // runFiles are in the folder of a run before it has an outcome.
@@ -198,6 +197,12 @@ func (c *evalCommand) check() error {
 		return usageErrorf("--batch %d: samples that decode together would share the room of --tier, and fail where one alone does not; leave one of the two out", c.batch)
 	}
 	return nil
+}
+
+// outcome says what a reader of the results should know; the error is that of allFailed.
+func (c *evalCommand) outcome(policies []string, outcomes []eval.Outcome) error {
+	c.noticeDrops(policies, outcomes)
+	return allFailed(outcomes)
 }
 
 // allFailed is an error where not one sample was answered: such a run has no score, not a score of zero.

@@ -79,8 +79,12 @@ func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
 	return e, nil
 }
 
+// What opening a tokenizer makes a process larger by, and each of its tokens: measured on vocabularies of 49,000 and 262,000.
+const tokenizerBytes, tokenBytes = 12 << 20, 100
+
 // Fit computes from the model's shape what it needs for Options.Context tokens without a policy, and the longest context that fits
-// so many bytes of memory; 0 = what can be used here without swapping, where the system tells. Errors are ErrModel and ErrOption.
+// so many bytes of memory, this process with the tokenizer included where it was opened; 0 = what can be used here without swapping,
+// where the system tells. Errors are ErrModel and ErrOption.
 func (f *File) Fit(o Options, memory int64) (r fit.Report, err error) {
 	eo, err := o.engine()
 	if err != nil {
@@ -96,7 +100,48 @@ func (f *File) Fit(o Options, memory int64) (r fit.Report, err error) {
 	if memory == 0 {
 		memory = memlimit.Available()
 	}
-	return fit.Of(m, eo, memory), nil
+	program := memlimit.Resident()
+	if f.tok == nil {
+		program += tokenizerBytes + int64(m.Vocab)*tokenBytes
+	}
+	r = fit.Of(m, eo, memory-program)
+	r.MemoryBytes, r.ProgramBytes, r.TotalBytes = memory, program, r.TotalBytes+program
+	return r, nil
+}
+
+// Longest is how many tokens of each of Options.Batch texts at a time fit under Options.Policy, prompt and answer: in Options.Tiers, of
+// which nothing is made, or, where those name no host memory, in so many bytes. Errors are ErrModel, ErrPolicy and ErrOption; under a
+// policy that decomposes the model's queries or keys first, and for a drive, there is no answer (ErrOption).
+func (f *File) Longest(o Options, roomBytes int64) (int, error) {
+	eo, err := o.engine()
+	if err != nil {
+		return 0, err
+	}
+	m, err := f.Model()
+	if err != nil {
+		return 0, err
+	}
+	if f.tok != nil {
+		if err := o.addTexts(&eo, f.tok); err != nil {
+			return 0, err
+		}
+	}
+	spec, err := policy.Parse(eo.Policy)
+	if err != nil {
+		return 0, err
+	}
+	if needs := spec.Needs(); needs.Decomposition || needs.KeyBasis {
+		return 0, fmt.Errorf("terrace: %s decomposes the model first: what it keeps is not known from the shape: %w", spec, ErrOption)
+	}
+	texts, hosted := int64(max(o.Batch, 1)), false
+	for i := range eo.Tiers {
+		hosted = hosted || eo.Tiers[i].Kind == tier.Host
+		eo.Tiers[i].CapacityBytes /= texts
+	}
+	if !hosted {
+		eo.KVBudgetBytes = max(roomBytes/texts, 1)
+	}
+	return engine.Longest(m, eo)
 }
 
 // notice tells the caller.

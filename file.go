@@ -24,6 +24,7 @@ type File struct {
 	weights *weights.Model
 	model   *model.Model // from Model
 	adapted bool         // adapters are merged into the weights
+	outline *hub.Outline // of a model that is not here; nil = it is
 
 	tok      *tokenizer.Tokenizer // from Tokenizer
 	template string               // of tok; "" = the model's own
@@ -51,6 +52,63 @@ func OpenFile(ctx context.Context, name string, o Options) (*File, error) {
 		}
 	}
 	return f, nil
+}
+
+// OutlineFile opens a model as OpenFile does, but fetches no more than its files' headers where it is not here yet (whole then says so):
+// its shape is known, its weights read as zeros. Where no source of the name gives parts of files, it is fetched whole.
+func OutlineFile(ctx context.Context, name string, o Options) (f *File, whole bool, err error) {
+	h, err := hub.New(o.Hub)
+	if err != nil {
+		return nil, false, err
+	}
+	const first, most = 4 << 20, 256 << 20
+	for head := int64(first); ; head *= 4 {
+		got, err := h.Outline(ctx, name, head)
+		if errors.Is(err, errors.ErrUnsupported) {
+			o.notice("%s comes from a package, whose headers cannot be read alone: it is fetched", name)
+			f, err := OpenFile(ctx, name, o)
+			return f, true, err
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		f := &File{name: name, outline: got}
+		if f.weights, err = weights.Open(got.Path); err == nil {
+			_, err = f.Model()
+		}
+		if err == nil && f.headed(got.HeadBytes) {
+			return f, got.HeadBytes == 0, nil
+		}
+		if err == nil {
+			err = fmt.Errorf("terrace: headers of %s are longer than %d bytes: %w", name, head, weights.ErrFormat)
+		}
+		if cerr := f.Close(); got.HeadBytes == 0 || head >= most {
+			return nil, false, marked{errors.Join(err, cerr), ErrModel}
+		}
+	}
+}
+
+// headed reports whether the headers end within what was fetched of each file: no tensor begins before an end that was not read.
+func (f *File) headed(headBytes int64) bool {
+	if headBytes == 0 {
+		return true
+	}
+	first := map[string]int64{}
+	for _, t := range f.weights.Tensors() {
+		for _, p := range t.Parts() {
+			if path, at, ok := p.Where(0, 1); ok {
+				if old, seen := first[path]; !seen || at < old {
+					first[path] = at
+				}
+			}
+		}
+	}
+	for _, at := range first {
+		if at > headBytes {
+			return false
+		}
+	}
+	return true
 }
 
 // Model is what the file's metadata and tensors describe, the same at every call; it lives as long as the File. Errors are ErrModel.
@@ -116,4 +174,13 @@ func (f *File) Path() string { return f.weights.Path() }
 func (f *File) Weights() *weights.Model { return f.weights }
 
 // Close unmaps the file; what was made of it must not be used any more.
-func (f *File) Close() error { return f.weights.Close() }
+func (f *File) Close() error {
+	var err error
+	if f.weights != nil {
+		err = f.weights.Close()
+	}
+	if f.outline != nil {
+		err = errors.Join(err, f.outline.Close())
+	}
+	return err
+}

@@ -2,10 +2,14 @@ package engine
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"slices"
 	"sort"
 
 	"terrace/engine/tier"
 	"terrace/kvmanager"
+	"terrace/model"
 	"terrace/retrieval"
 )
 
@@ -27,6 +31,31 @@ func (e *Engine) LongestText() (int, error) {
 		return err != nil
 	})
 	return n, trouble
+}
+
+// Longest is LongestText of an engine that is opened for it alone. An SSD tier lies in a folder of temporary files for that time: the place
+// that the tier names is neither made nor touched. Of a drive and a device the error is ErrOption: what they hold, they say themselves.
+func Longest(m *model.Model, o Options) (n int, err error) {
+	o.Tiers = slices.Clone(o.Tiers)
+	for i := range o.Tiers {
+		t := &o.Tiers[i]
+		switch t.Kind {
+		case tier.Host:
+		case tier.SSD:
+			if t.Place, err = os.MkdirTemp("", "terrace-fit-"); err != nil {
+				return 0, fmt.Errorf("engine: %w", err)
+			}
+			defer func() { err = errors.Join(err, os.RemoveAll(t.Place)) }()
+		default:
+			return 0, fmt.Errorf("engine: what fits tier %s is not known without it: want host and ssd: %w", t.Kind, ErrOption)
+		}
+	}
+	e, err := Open(m, o)
+	if err != nil {
+		return 0, err
+	}
+	n, err = e.LongestText()
+	return n, errors.Join(err, e.Close())
 }
 
 // holds says why KV of n tokens of the empty session has no room.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"terrace/engine/fakes"
@@ -26,6 +27,17 @@ func TestLongestText(t *testing.T) {
 			n, err := e.LongestText()
 			if err != nil || e.KV().Sequences != 0 {
 				t.Fatal(n, err, e.KV())
+			}
+			for _, policy := range []string{"", "quest:budget=64", "hillinfer", "snapkv"} {
+				under := o
+				under.Policy, under.Tiers = policy, slices.Clone(o.Tiers)
+				for i := range under.Tiers {
+					under.Tiers[i].Place = t.TempDir()
+				}
+				want, err := small(t, under).LongestText()
+				if got, gerr := Longest(e.Model(), under); gerr != nil || err != nil || got != want {
+					t.Errorf("%s: %d tokens without opening anything (%v), want %d (%v)", policy, got, gerr, want, err)
+				}
 			}
 			for _, c := range []struct {
 				tokens int

@@ -27,6 +27,7 @@ type download struct {
 	dest      string // final path; dest.part and dest.part.json hold an unfinished download
 	sha256    string // "" where it is not known
 	sizeBytes int64  // 0 where it is not known
+	headBytes int64  // so many from its beginning are asked for; 0 = all
 }
 
 // partState is what resuming needs to know about the bytes in dest.part.
@@ -218,6 +219,9 @@ func (h *Hub) get(ctx context.Context, d download, p *part) (*http.Response, err
 		if p.state.ETag != "" {
 			req.Header.Set("If-Range", p.state.ETag)
 		}
+	}
+	if d.headBytes > 0 {
+		req.Header.Set("Range", rangeOf(d.headBytes))
 	}
 	client := *h.client
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {

@@ -36,22 +36,30 @@ func (s *hfSource) String() string {
 	return name
 }
 
+// files lists what makes the model, and the file to open.
+func (s *hfSource) files(ctx context.Context, h *Hub) (main string, files []remoteFile, err error) {
+	if s.sha256 != "" {
+		return s.file, []remoteFile{{Path: s.file, Size: s.sizeBytes, sha256: s.sha256}}, nil
+	}
+	listing, err := h.listRepo(ctx, s.repo, s.rev)
+	if err != nil {
+		return "", nil, accessHint(err)
+	}
+	if main, files, err = choose(listing, s.file); err != nil {
+		return "", nil, err
+	}
+	for i, f := range files {
+		if sum := s.sums[f.Path]; sum != "" {
+			files[i].sha256 = sum
+		}
+	}
+	return main, files, nil
+}
+
 func (s *hfSource) fetch(ctx context.Context, j *job) (string, []File, error) {
-	files := []remoteFile{{Path: s.file, Size: s.sizeBytes, sha256: s.sha256}}
-	main := s.file
-	if s.sha256 == "" {
-		listing, err := j.hub.listRepo(ctx, s.repo, s.rev)
-		if err != nil {
-			return "", nil, accessHint(err)
-		}
-		if main, files, err = choose(listing, s.file); err != nil {
-			return "", nil, err
-		}
-		for i, f := range files {
-			if sum := s.sums[f.Path]; sum != "" {
-				files[i].sha256 = sum
-			}
-		}
+	main, files, err := s.files(ctx, j.hub)
+	if err != nil {
+		return "", nil, err
 	}
 	var total, done int64
 	for _, f := range files {
@@ -60,7 +68,7 @@ func (s *hfSource) fetch(ctx context.Context, j *job) (string, []File, error) {
 	var out []File
 	for _, f := range files {
 		d := download{
-			url:    j.hub.endpoint + "/" + s.repo + "/resolve/" + url.PathEscape(s.rev) + "/" + escapePath(f.Path),
+			url:    s.address(j.hub, f.Path),
 			dest:   filepath.Join(j.dir, filepath.FromSlash(f.Path)),
 			sha256: f.sha256, sizeBytes: f.Size,
 		}

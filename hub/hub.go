@@ -19,7 +19,7 @@ type Options struct {
 	HFHome     string // HF_HOME: the Hugging Face folder; "" = huggingface in the XDG cache folder
 	HFCache    string // HF_HUB_CACHE: its model cache; "" = hub in HFHome
 	HFToken    string // HF_TOKEN; "" = the token file in HFHome, if there is one
-	HFEndpoint string // HF_ENDPOINT; "" = https://huggingface.co
+	HFEndpoint string // TERRACE_HUB or HF_ENDPOINT: the hub or a mirror of it; "" = https://huggingface.co
 	Offline    bool   // HF_HUB_OFFLINE: use what is on this machine only
 
 	Notice   func(line string) // one line the user should see (licences, waiting, passing to the next source); may be nil
@@ -91,7 +91,7 @@ func New(o Options) (*Hub, error) {
 		o.HFEndpoint = "https://huggingface.co"
 	}
 	if !strings.HasPrefix(o.HFEndpoint, "https://") && !strings.HasPrefix(o.HFEndpoint, "http://") {
-		return nil, fmt.Errorf("hub: HF_ENDPOINT %q: want a URL that begins with https://: %w", o.HFEndpoint, ErrName)
+		return nil, fmt.Errorf("hub: address of the hub (TERRACE_HUB, HF_ENDPOINT) %q: want a URL that begins with https://: %w", o.HFEndpoint, ErrName)
 	}
 	if o.HFToken == "" {
 		if b, err := os.ReadFile(filepath.Join(o.HFHome, "token")); err == nil && len(b) < 4096 {

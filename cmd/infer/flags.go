@@ -113,7 +113,7 @@ func userConfig() string {
 }
 
 // notFlags are variables that are no flag's.
-var notFlags = []string{"TERRACE_DEBUG", "TERRACE_SHARED", "TERRACE_TEST_SMOLLM2", "TERRACE_TEST_GEMMA3", "TERRACE_INFER", "TERRACE_DATA"}
+var notFlags = []string{"TERRACE_DEBUG", "TERRACE_SHARED", "TERRACE_TEST_SMOLLM2", "TERRACE_TEST_GEMMA3", "TERRACE_INFER", "TERRACE_DATA", "TERRACE_HUB"}
 
 // noticeUnknown says which TERRACE_ variables of the environment are no flag of any command.
 func (a *app) noticeUnknown(root *cobra.Command) {

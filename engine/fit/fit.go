@@ -18,6 +18,10 @@ type Report struct {
 	StateBytes       int64 `json:"state_bytes,omitempty"` // of a text beside keys and values, whatever its length, in KVBytesAtContext
 	KVBytesAtContext int64 `json:"kv_bytes_at_context"`   // of a text of ContextTokens, at most (engine.KVBytes)
 	ContextTokens    int   `json:"context_tokens"`        // Options.Context
+	TablesBytes      int64 `json:"tables_bytes"`          // of such a text: pages' descriptors, rotary angles, and Go's heap grown by them (estimate)
+	ProgramBytes     int64 `json:"program_bytes"`         // the process beside all this: program, tokenizer, metadata, heap
+	TotalBytes       int64 `json:"total_bytes"`           // of all these for Texts texts of ContextTokens
+	Texts            int   `json:"texts"`                 // that are decoded together
 	MemoryBytes      int64 `json:"memory_bytes"`
 	LongestContext   int   `json:"longest_context_tokens"` // at most what the model was trained for
 }
@@ -36,8 +40,30 @@ func mixerWidth(r *model.RecurrentParams) int {
 	return n
 }
 
-// Of computes what of the model fits: weights are mapped whole, activations are those of one prefill chunk, KV pages are
-// whole. Validate must have filled o.
+// descriptorBytes is what a page of a KV head takes beside its keys and values.
+const descriptorBytes = 160
+
+// tables is the heap that a text of n tokens needs: descriptors of its pages and angles of its positions. Go's collector lets the heap
+// grow to twice that.
+func tables(m *model.Model, o engine.Options, n int) int64 {
+	bytes, cache, page := int64(0), m.Cache(), o.PlainLayout().Tokens
+	for i := range cache {
+		if kv := cache[i].KV; cache.Keeps(i) {
+			tokens := n
+			if kv.Window > 0 && o.WindowOnly {
+				tokens = min(n, kv.Window+o.ChunkTokens)
+			}
+			bytes += int64(kv.Heads) * int64(tokens/page+1) * descriptorBytes
+		}
+	}
+	for i := range m.Ropes {
+		bytes += int64(n) * int64(4*m.Ropes[i].Dim)
+	}
+	return 2 * bytes
+}
+
+// Of computes what of the model fits beside the process: weights are mapped whole, activations are those of one prefill chunk, KV pages
+// are whole. Validate must have filled o.
 func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
 	width, beyond := 0, 0 // bytes of a row at a time; numbers beside the residual, of rows that carry more
 	if wide := m.RowWidth(); wide > m.Hidden {
@@ -62,8 +88,13 @@ func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
 	r.KVBytesPerToken = int64(engine.TokenBytes(m.Cache(), l))
 	r.StateBytes = 2 * m.Cache().StateBytes()
 	r.KVBytesAtContext = engine.KVBytes(m, o, o.Context)
+	r.TablesBytes, r.Texts = tables(m, o, o.Context), max(o.Batch, 1)
 	free := memoryBytes - r.WeightsBytes - r.BuffersBytes
-	pages := sort.Search(m.Context/l.Tokens+1, func(pages int) bool { return engine.KVBytes(m, o, (pages+1)*l.Tokens) > free })
+	pages := sort.Search(m.Context/l.Tokens+1, func(pages int) bool {
+		n := (pages + 1) * l.Tokens
+		return int64(r.Texts)*(engine.KVBytes(m, o, n)+tables(m, o, n)) > free
+	})
 	r.LongestContext = min(pages*l.Tokens, m.Context)
+	r.TotalBytes = r.WeightsBytes + r.BuffersBytes + int64(r.Texts)*(r.KVBytesAtContext+r.TablesBytes)
 	return r
 }

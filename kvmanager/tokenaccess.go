@@ -106,3 +106,14 @@ func (b Blocks) CountTokens(asked, fetched int) {
 	b.t.s.m.asked += int64(asked)
 	b.t.s.m.fetched += int64(fetched)
 }
+
+// InMemory reports whether a token of a layer and KV head, by its index, is in host memory now, read or on its way from there; without
+// a backing store all are.
+func (s *Sequence) InMemory(layer, kvHead, index int) bool {
+	t, ok := s.store.(*tiered)
+	if !ok || index >= s.MainTokens(layer, kvHead) {
+		return true
+	}
+	b := t.layers[layer].blocks[index/s.m.main(layer).Tokens]
+	return b.data != nil && !b.reading()
+}

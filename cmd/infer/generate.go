@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"terrace/engine"
+	"terrace/engine/cachepage"
 	"terrace/engine/prefixcache"
 	"terrace/grammar"
+	"terrace/internal/replace"
 	"terrace/model"
 	"terrace/serve/offline"
 	"terrace/tokenizer"
@@ -112,6 +114,7 @@ type generateCommand struct {
 	logprobs  int               // likeliest tokens beside each; -1 = no log probabilities
 	probs     []offline.Logprob // of what was generated
 	seeded    bool              // --seed was given
+	cachePage string            // page of --timeline; "" = none
 }
 
 func newGenerate(a *app) *cobra.Command {
@@ -163,6 +166,7 @@ func newGenerate(a *app) *cobra.Command {
 	p.BoolVar(&gen.raw, "raw", false, "no chat template: continue the prompt as it is")
 	p.StringVar(&gen.system, "system", "", "system message of the chat template")
 	p.BoolVar(&gen.asJSON, "json", false, "print one JSON object instead of text")
+	p.StringVar(&gen.cachePage, "timeline", "", "write a page (HTML) that shows which tokens each layer keeps, where they lie, and what moves at each step")
 	p.IntVar(&gen.logprobs, "logprobs", -1, "with --json and --jsonl: log probabilities of the tokens, and of the N likeliest at each place (0: of the tokens alone)")
 	p.StringVar(&gen.rows.in, "jsonl", "", "answer the prompts of this file, one JSON object a line (- for standard input)")
 	p.StringVar(&gen.rows.out, "out", "", "file of --jsonl's answers, taken up where it ends (default: standard output)")
@@ -184,8 +188,8 @@ func (gen *generateCommand) run(args []string) error {
 	if err := gen.checkRows(args); err != nil {
 		return err
 	}
-	if gen.logprobs < -1 || gen.logprobs > offline.MaxLogprobs || gen.logprobs >= 0 && !gen.asJSON && gen.rows.in == "" {
-		return usageErrorf("--logprobs %d: want 0 to %d, with --json or --jsonl", gen.logprobs, offline.MaxLogprobs)
+	if err := gen.checkOutput(); err != nil {
+		return err
 	}
 	limits, err := gen.constrain.compile()
 	if err != nil {
@@ -239,6 +243,17 @@ func (gen *generateCommand) run(args []string) error {
 	res, err := gen.generateAfter(l, prefix, req)
 	defer gen.store.rest(gen.ctx)
 	return gen.sayGeneration(l, res, err)
+}
+
+// checkOutput refuses flags of output that do not go together.
+func (gen *generateCommand) checkOutput() error {
+	if gen.logprobs < -1 || gen.logprobs > offline.MaxLogprobs || gen.logprobs >= 0 && !gen.asJSON && gen.rows.in == "" {
+		return usageErrorf("--logprobs %d: want 0 to %d, with --json or --jsonl", gen.logprobs, offline.MaxLogprobs)
+	}
+	if gen.cachePage != "" && gen.rows.in != "" {
+		return usageErrorf("--timeline draws one text, not the rows of --jsonl")
+	}
+	return nil
 }
 
 // sayGeneration prints what was generated, whole or as far as it came before an error.
@@ -348,7 +363,12 @@ func (gen *generateCommand) generateAfter(l *loaded, prefix []int, req engine.Re
 	if len(prefix) == 0 || e.Policy().Lossless() || !e.PromptOnly(e.Policy()) {
 		req.IDs = slices.Concat(prefix, req.IDs)
 		req.Prefix = gen.store.find(gen.app, req.IDs, e.Policy())
-		return e.Generate(gen.ctx, req)
+		s, err := e.NewSession(e.Policy())
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		return gen.generateIn(s, l, 0, req)
 	}
 	found := gen.store.cache.Find(gen.ctx, prefix, e.Policy(), gen.store.salt)
 	s, _, err := prefixcache.OpenContext(gen.ctx, e, prefix, e.Policy(), found, engine.PrefillHooks{Progress: req.OnPrefill})
@@ -356,12 +376,44 @@ func (gen *generateCommand) generateAfter(l *loaded, prefix []int, req engine.Re
 		return nil, err
 	}
 	defer s.Close()
-	res, err := s.Generate(gen.ctx, req)
+	res, err := gen.generateIn(s, l, len(prefix), req)
 	if res != nil {
 		res.PromptTokens += len(prefix)
 		res.Reused = found.Reused()
 	}
 	return res, err
+}
+
+// generateIn generates in a session that has read so many tokens, and draws its cache where --timeline asks.
+func (gen *generateCommand) generateIn(s *engine.Session, l *loaded, read int, req engine.Request) (*engine.Result, error) {
+	if gen.cachePage == "" {
+		return s.Generate(gen.ctx, req)
+	}
+	read += len(req.IDs)
+	most := l.engine.Options().Context
+	if req.MaxTokens >= 0 {
+		most = min(most, read+req.MaxTokens)
+	}
+	picture, before := cachepage.New(l.engine, most), req.OnLogits
+	req.OnLogits = func(logits []float32) {
+		picture.Note(s)
+		if before != nil {
+			before(logits)
+		}
+	}
+	res, err := s.Generate(gen.ctx, req)
+	if err != nil {
+		return res, err
+	}
+	out, err := replace.New(gen.cachePage, 0o644)
+	if err != nil {
+		return res, err
+	}
+	defer out.Cleanup()
+	if err := picture.Write(out, l.name, gen.kv.policyName(), read); err != nil {
+		return res, err
+	}
+	return res, out.CloseAtomicallyReplace()
 }
 
 // generation is what generate --json prints.

@@ -366,6 +366,9 @@ func (g *Generation) End(finish string) { g.res.Finish = finish }
 // Gaps are the times between the tokens so far, in their order.
 func (g *Generation) Gaps() []time.Duration { return g.gaps }
 
+// Tokens is how many were generated so far.
+func (g *Generation) Tokens() int { return len(g.res.IDs) }
+
 // Result sums up what was generated: text that was held back is handed out.
 func (g *Generation) Result() *Result {
 	if g.summed {

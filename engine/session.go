@@ -81,7 +81,9 @@ func (s *Session) Sequence() *kvmanager.Sequence { return s.text.Seq() }
 func (s *Session) Positions(layer, kvHead int) []int32 { return s.text.Positions(layer, kvHead) }
 
 // InMemory reports whether a token of a layer and KV head, by its index in Positions, is in host memory now, and not only on the tier below.
-func (s *Session) InMemory(layer, kvHead, index int) bool { return s.text.InMemory(layer, kvHead, index) }
+func (s *Session) InMemory(layer, kvHead, index int) bool {
+	return s.text.InMemory(layer, kvHead, index)
+}
 
 // Policy is what the session is read under.
 func (s *Session) Policy() *policy.Spec { return s.policy }

@@ -35,6 +35,7 @@ type picture struct {
 	Tokens        float64   `json:"tokens"`         // of prompts and answers, computed
 	Running       int       `json:"running"`
 	Waiting       int       `json:"waiting"`
+	Sequences     []text    `json:"sequences"`
 	taken         time.Time // zero = none was
 }
 
@@ -44,6 +45,21 @@ type place struct {
 	PeakBytes     int64  `json:"peak_bytes"`
 	CapacityBytes int64  `json:"capacity_bytes"` // 0 = no limit
 }
+
+// text is a choice of a request, without what it says.
+type text struct {
+	ID        int64  `json:"id"`
+	State     string `json:"state"` // waiting, reading (its prompt), decoding, swapped (out, for want of room)
+	Policy    string `json:"policy"`
+	Prompt    int    `json:"prompt_tokens"`
+	Read      int    `json:"read_tokens"` // of prompt and answer
+	Generated int    `json:"generated_tokens"`
+	KVBytes   int64  `json:"kv_bytes"` // of its pages, wherever they lie
+	MS        int64  `json:"ms"`       // since the request came
+}
+
+// textsShown is how many texts a picture has at most.
+const textsShown = 256
 
 type moved struct {
 	From  string `json:"from"`
@@ -104,10 +120,35 @@ func (l *loop) picture() picture {
 		from, to, _ := strings.Cut(between, ">")
 		p.Moved = append(p.Moved, moved{from, to, u.MovedBytes[between]})
 	}
+	p.Sequences = l.texts()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p.Running, p.Waiting = l.begun, l.jobs-l.begun
 	return p
+}
+
+// texts are those that run, are swapped out and wait, in this order.
+func (l *loop) texts() []text {
+	list := make([]text, 0, min(len(l.running)+len(l.swapped)+len(l.waiting), textsShown))
+	for i, state := range [][]*sequence{l.running, l.swapped, l.waiting} {
+		for _, q := range state {
+			if len(list) == cap(list) {
+				break
+			}
+			t := text{ID: q.id, State: [...]string{"decoding", "swapped", "waiting"}[i], Policy: q.under.String(), Prompt: len(q.prompt), MS: time.Since(q.job.r.received).Milliseconds()}
+			if q.session != nil {
+				t.Read, t.KVBytes = q.session.Tokens(), q.session.Sequence().Bytes()
+			}
+			if i == 0 && (q.fresh || q.reading != nil) {
+				t.State = "reading"
+			}
+			if q.gen != nil {
+				t.Generated = q.gen.Tokens()
+			}
+			list = append(list, t)
+		}
+	}
+	return list
 }
 
 func places(list []engine.Place) []place {

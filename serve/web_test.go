@@ -95,10 +95,36 @@ func TestTiersLive(t *testing.T) {
 	if code != http.StatusOK || !strings.Contains(answer, `"kv_bytes":`) || strings.Contains(answer, `"kv_bytes":0`) {
 		t.Errorf("%d %s", code, answer)
 	}
+	if !strings.Contains(answer, `"prompt_tokens":`) {
+		t.Errorf("%s", answer)
+	}
 	for p.Tokens == 0 || p.Running > 0 {
 		p = read()
 	}
+	if p.Sequences == nil || len(p.Sequences) > 0 {
+		t.Errorf("after a request: texts %v", p.Sequences)
+	}
 	if p.Tiers[0].PeakBytes == 0 || p.Tiers[0].UsedBytes != 0 {
 		t.Errorf("after a request: %+v", p)
+	}
+}
+
+// TestTexts: a picture has each text with what it has read and made.
+func TestTexts(t *testing.T) {
+	b := newBench(t, engine.Options{}, Options{})
+	var seen []text
+	b.loop.crash = func(string) { seen = append(seen, b.loop.texts()...) } // on the loop's goroutine
+	if code, answer := b.post("/v1/completions", `{"prompt":"hello there","max_tokens":8,"ignore_eos":true,"kv_policy":"streaming_llm:budget=64"}`); code != http.StatusOK {
+		t.Fatal(code, answer)
+	}
+	made := map[string]int{}
+	for _, x := range seen {
+		made[x.State] = max(made[x.State], x.Generated)
+		if x.Policy != "streaming_llm:budget=64" || x.Prompt == 0 || x.State == "reading" && x.Generated > 0 || x.State == "decoding" && (x.Read < x.Prompt || x.Read > x.Prompt+x.Generated || x.KVBytes == 0) {
+			t.Errorf("%+v", x)
+		}
+	}
+	if _, read := made["reading"]; !read || made["decoding"] < 7 {
+		t.Errorf("tokens made, by state: %v", made)
 	}
 }

@@ -121,7 +121,7 @@ func TestPlaces(t *testing.T) {
 				}
 			}
 		}
-		if kv := e.Cache()[0].KV; name == "layers" && inMemory*int64(2*(kv.KeyDim+kv.ValueDim)) > 560<<10 {
+		if kv := e.Cache()[0].KV; name == "layers" && inMemory*int64(2*(kv.KeyDim+kv.ValueDim)) > e.KV().InUseBytes {
 			t.Errorf("%d tokens of a KV head are said to be in memory", inMemory)
 		}
 		moved := int64(0)

@@ -107,6 +107,7 @@ type Generation struct {
 type Cost struct {
 	Prefill time.Duration    // of the prompt, the policy's own work included
 	Shared  bool             // the prompt was read once for several policies
+	Paced   bool             // by a drive that waits as a profile says: times are modelled
 	KVBytes map[string]int64 // peak by tier, reading the prompt included
 	KVHeld  map[string]int64 // most by tier since the prompt was read: what the policy leaves to answer from, sketches included
 	Kept    float64          // mean number of tokens a layer and KV head holds now

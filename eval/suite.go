@@ -60,7 +60,9 @@ type Outcome struct {
 	Shared      bool             `json:"prefill_shared,omitempty"`
 	KVPeak      map[string]int64 `json:"kv_bytes_peak,omitempty"` // most at any moment, reading the prompt included
 	KVHeld      map[string]int64 `json:"kv_bytes_held,omitempty"` // most while answering
+	KVRead      float64          `json:"kv_bytes_read,omitempty"` // by a decode step, on average: K and V attended to, and what is scanned to choose them
 	Kept        float64          `json:"tokens_kept,omitempty"`
+	Modelled    bool             `json:"modelled,omitempty"` // times: a drive waits as its profile says
 	Error       string           `json:"error,omitempty"`
 	*ContextUse                  // of a replay; nil elsewhere
 }
@@ -125,6 +127,7 @@ func Failed(s Sample, policy string, err error) Outcome {
 // Took notes costs and times. encode is what tokenising took; g may be nil.
 func (o *Outcome) Took(encode time.Duration, c Cost, g *Generation) {
 	o.Prefill, o.Shared, o.KVPeak, o.KVHeld, o.Kept = millis(c.Prefill), c.Shared, c.KVBytes, c.KVHeld, c.Kept
+	o.KVRead, o.Modelled = c.StepKV+c.StepScanned, c.Paced
 	if g == nil {
 		return
 	}

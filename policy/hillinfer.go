@@ -77,6 +77,7 @@ func init() {
 		Summary: "scores every key in low precision where it lies, reads the best, keeps what is needed often in fast memory",
 		Paper:   "HillInfer: Efficient Long-Context LLM Inference on the Edge with Hierarchical KV Eviction using SmartSSD, arXiv 2602.18750",
 		Phase:   PhaseTiers,
+		Budget:  "alpha",
 		Params: []Param{
 			{Name: "alpha", Default: "0.2", Doc: "part of the tokens that is read; 1 reads all"},
 			{Name: "score", Default: "int8", Doc: "precision of the scores: int8, int4, fp16, or product (two numbers a 4-bit product code: half of what int4 scans)"},

@@ -40,6 +40,8 @@ type Info struct {
 	Wraps string `json:"wraps,omitempty"`
 	// Inner is the parameter that names it; empty is press.
 	Inner string `json:"inner,omitempty"`
+	// Budget is the parameter that says how much is kept or read, where it is not budget.
+	Budget string `json:"budget,omitempty"`
 	// Example holds the parameters that must be given; empty where the defaults will do.
 	Example string `json:"example,omitempty"`
 	// Systems are names of the field for a system that is this method with some parameters, beside tiers; Parse takes them.
@@ -55,6 +57,15 @@ type System struct {
 	Name   string `json:"name"`
 	Params string `json:"params,omitempty"` // those that are given where the user gives none
 	Doc    string `json:"doc"`
+}
+
+// BudgetParam is the parameter by which the policy that a specification begins with is told how much it keeps or reads.
+func BudgetParam(spec string) string {
+	name, _, _ := strings.Cut(spec, ":")
+	if e, err := lookUp(strings.TrimSpace(name)); err == nil && e.info.Budget != "" {
+		return e.info.Budget
+	}
+	return "budget"
 }
 
 // Spec is the specification that a system's name stands for.

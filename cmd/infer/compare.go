@@ -21,7 +21,7 @@ func newCompare(a *app) *cobra.Command {
 		Use:     "compare RUN…",
 		Short:   "Compare evaluation runs: accuracy, time, memory",
 		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another (only samples with equal prompts are paired, at least 8; runs with other settings or another seed are shown apart), and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone. --frontier and --csv are for the suite agreement: closeness to full over bytes moved a token, a panel for each model and length of prompts. --lm-eval DIR writes each policy of finished runs as lm-evaluation-harness writes its results: DIR/MODEL__POLICY/results_DATE.json and samples_TASK_DATE.jsonl.",
-		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a --markdown --svg docs/pareto.svg\n  infer compare runs/a --lm-eval lmeval",
+		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a -o md --svg docs/pareto.svg\n  infer compare runs/a --lm-eval lmeval",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageErrorf("compare needs at least one run folder")
@@ -38,9 +38,10 @@ func newCompare(a *app) *cobra.Command {
 	p.StringVar(&c.frontier, "frontier", "", "write the divergence from full over the bytes moved a token (suite agreement) to this file, as a picture; several runs make several panels")
 	p.StringVar(&c.lmEval, "lm-eval", "", "write results and samples in the format of lm-evaluation-harness below this folder")
 	p.BoolVar(&c.csv, "csv", false, "print what --frontier draws, a line a policy")
+	p.StringVarP(&c.output, "output", "o", "", "print the tables as text, md, csv (a line a policy and task), latex (booktabs) or json")
 	p.BoolVar(&c.markdown, "markdown", false, "print the table in Markdown")
 	p.BoolVar(&c.json, "json", false, "print one JSON object")
-	cmd.MarkFlagsMutuallyExclusive("json", "markdown", "csv")
+	cmd.MarkFlagsMutuallyExclusive("json", "markdown", "csv", "output")
 	return cmd
 }
 
@@ -48,11 +49,15 @@ func newCompare(a *app) *cobra.Command {
 type compareCommand struct {
 	*app
 
-	html, svg, frontier, title, against, lmEval string
+	html, svg, frontier, title, against, lmEval, output string
 	json, markdown, csv                         bool
 }
 
 func (c *compareCommand) run(dirs []string) error {
+	print, err := c.printer()
+	if err != nil {
+		return err
+	}
 	runs, err := report.Load(dirs)
 	if err != nil {
 		return err
@@ -84,15 +89,26 @@ func (c *compareCommand) run(dirs []string) error {
 			return err
 		}
 	}
+	return print(compared, c.stdout)
+}
+
+// printer prints a comparison in the form that was asked for.
+func (c *compareCommand) printer() (func(*report.Comparison, io.Writer) error, error) {
 	switch {
 	case c.csv:
-		return compared.WriteFrontierCSV(c.stdout)
-	case c.json:
-		return compared.WriteJSON(c.stdout)
-	case c.markdown:
-		return compared.WriteMarkdown(c.stdout)
+		return (*report.Comparison).WriteFrontierCSV, nil
+	case c.json, c.output == "json":
+		return (*report.Comparison).WriteJSON, nil
+	case c.markdown, c.output == "md", c.output == "markdown":
+		return (*report.Comparison).WriteMarkdown, nil
+	case c.output == "csv":
+		return (*report.Comparison).WriteCSV, nil
+	case c.output == "latex", c.output == "tex":
+		return (*report.Comparison).WriteLaTeX, nil
+	case c.output == "", c.output == "text":
+		return (*report.Comparison).WriteText, nil
 	}
-	return compared.WriteText(c.stdout)
+	return nil, usageErrorf("-o %s: want text, md, csv, latex or json", c.output)
 }
 
 // writeLMEval writes every policy of the runs as lm-evaluation-harness writes its results.

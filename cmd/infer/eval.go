@@ -242,6 +242,7 @@ func expandPolicies(policies, budgets []string) ([]string, error) {
 		policies = []string{"full"}
 	}
 	var out []string
+	seen := map[string]string{} // as given, by what it is
 	for _, p := range policies {
 		specs := []string{p}
 		if len(budgets) > 0 && p != "full" && !strings.Contains(p, "budget=") && !strings.Contains(p, "ratio=") {
@@ -254,7 +255,7 @@ func expandPolicies(policies, budgets []string) ([]string, error) {
 			}
 			specs = nil
 			for _, b := range budgets {
-				specs = append(specs, p+sep+"budget="+b)
+				specs = append(specs, p+sep+policy.BudgetParam(p)+"="+b)
 			}
 		}
 		for _, s := range specs {
@@ -262,12 +263,16 @@ func expandPolicies(policies, budgets []string) ([]string, error) {
 			if err != nil {
 				return nil, usageErrorf("--policy %s: %v", p, err)
 			}
-			if _, err := policy.Parse(s); err != nil {
+			parsed, err := policy.Parse(s)
+			if err != nil {
 				return nil, usageErrorf("--policy %s: %v", s, err)
 			}
-			if slices.Contains(out, s) {
+			if other, ok := seen[parsed.Canonical()]; ok && other == s {
 				return nil, usageErrorf("--policy %s is given twice", s)
+			} else if ok {
+				return nil, usageErrorf("--policy %s is %s in other words", s, other)
 			}
+			seen[parsed.Canonical()] = s
 			out = append(out, s)
 		}
 	}

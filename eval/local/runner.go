@@ -200,7 +200,7 @@ func (s *engineSession) Logits() []float32 { return s.s.Logits() }
 func (s *engineSession) Cost() eval.Cost {
 	use := s.s.KVUse()
 	peak, most := s.bytes()
-	return eval.Cost{StepKV: use.StepKV, StepScanned: use.StepScanned, Prefill: s.prefill, Shared: s.base > 0, Kept: use.Tokens,
+	return eval.Cost{Paced: s.e.TierUse().Paced, StepKV: use.StepKV, StepScanned: use.StepScanned, Prefill: s.prefill, Shared: s.base > 0, Kept: use.Tokens,
 		KVBytes: peak, KVHeld: most}
 }
 

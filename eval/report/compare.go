@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"terrace/eval"
 	"terrace/eval/run"
+	"terrace/policy"
 )
 
 // Run is a run folder that was read.
@@ -54,6 +56,7 @@ type Series struct {
 	KVPeak map[string]int64          `json:"kv_bytes_peak"`
 	KVMean map[string]int64          `json:"kv_bytes_mean"`
 	KVHeld map[string]int64          `json:"kv_bytes_held"`
+	KVRead float64                   `json:"kv_bytes_read"` // by a decode step
 	Tasks  map[string]run.TaskResult `json:"tasks"`
 	Groups map[string]run.Score      `json:"groups,omitempty"` // means over the kinds of tasks
 	Values map[string]float64        `json:"values,omitempty"` // means over tasks of further measures: kl, same_top, …
@@ -63,6 +66,7 @@ type Series struct {
 
 	outcomes    []eval.Outcome
 	family      string
+	canonical   string // the policy, however it is spelled
 	fingerprint string // of the model's weights
 	run         *Run
 }
@@ -127,7 +131,7 @@ func Compare(runs []Run, against string) (*Comparison, error) {
 	for _, g := range c.Groups {
 		g.Against = against
 		g.finish()
-		found = found || slices.ContainsFunc(g.Series, func(s *Series) bool { return s.Policy == against })
+		found = found || slices.ContainsFunc(g.Series, func(s *Series) bool { return s.canonical == canonical(against) })
 	}
 	if !found {
 		return nil, fmt.Errorf("report: no run has policy %q to compare with: %w", against, ErrNothing)
@@ -141,7 +145,7 @@ const Full = "full"
 func newSeries(r *Run, p run.PolicyResult) *Series {
 	m := r.Results.Options.Model
 	s := &Series{Policy: p.Policy, Model: filepath.Base(m.Name), fingerprint: m.Fingerprint, run: r, Run: r.Name, N: p.N, Failed: p.Failed, TTFT: p.TTFT, ITL: p.ITL,
-		KVPeak: p.KVPeak, KVMean: p.KVMean, KVHeld: p.KVHeld, Score: p.Mean, StdErr: p.StdErr, Tasks: map[string]run.TaskResult{}}
+		KVPeak: p.KVPeak, KVMean: p.KVMean, KVHeld: p.KVHeld, KVRead: p.KVRead, Score: p.Mean, StdErr: p.StdErr, Tasks: map[string]run.TaskResult{}}
 	if p.ReplayResult != nil {
 		s.TTFTMean, s.Replay = p.TTFTMean, p.ReplayResult
 	}
@@ -156,6 +160,7 @@ func newSeries(r *Run, p run.PolicyResult) *Series {
 		}
 	}
 	s.family, _, _ = strings.Cut(p.Policy, ":")
+	s.canonical = canonical(p.Policy)
 	return s
 }
 
@@ -165,14 +170,14 @@ func (g *Group) finish() {
 	models, seen := map[string]bool{}, map[string]int{}
 	for _, s := range g.Series {
 		models[s.Model] = true
-		seen[s.Model+"\x00"+s.Policy]++
+		seen[s.Model+"\x00"+s.canonical]++
 	}
 	for i, s := range g.Series {
 		s.Number, s.Label = i+1, s.Policy
 		if len(models) > 1 {
 			s.Label = s.Model + " · " + s.Label
 		}
-		if seen[s.Model+"\x00"+s.Policy] > 1 {
+		if seen[s.Model+"\x00"+s.canonical] > 1 {
 			s.Label += " · " + s.Run
 		}
 		for _, t := range s.Tasks {
@@ -186,6 +191,7 @@ func (g *Group) finish() {
 	if len(g.Tasks) > 1 && g.Metric.Kind == eval.Percent {
 		g.Metric.Name = "mean of tasks"
 	}
+	g.noteBuilds()
 	g.groupTasks()
 	g.measure()
 	for _, s := range g.Series {
@@ -232,11 +238,40 @@ func (g *Group) note(format string, args ...any) {
 // name is the series' number and label, for notes.
 func (s *Series) name() string { return fmt.Sprintf("%d (%s)", s.Number, s.Label) }
 
+// canonical is one text for all spellings of a policy; what does not parse (of a later build) is its own.
+func canonical(spec string) string {
+	p, err := policy.Parse(spec)
+	if err != nil {
+		return spec
+	}
+	return p.Canonical()
+}
+
+// noteBuilds says where times are of several builds or machines.
+func (g *Group) noteBuilds() {
+	of := map[string][]string{} // runs by build and machine
+	for _, s := range g.Series {
+		r := s.run.Results
+		key := r.Options.Version + ", " + r.Machine.CPU + ", " + r.Machine.Host
+		if !slices.Contains(of[key], s.Run) {
+			of[key] = append(of[key], s.Run)
+		}
+	}
+	if len(of) < 2 {
+		return
+	}
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, strings.Join(of[key], ", ")+" ("+key+")")
+	}
+	g.note("times are not of one build and machine: %s", strings.Join(parts, "; "))
+}
+
 // base is the series that another is measured against: of the same model, of the same run if it has one.
 func (g *Group) base(of *Series) *Series {
 	var found *Series
 	for _, s := range g.Series {
-		if s.Policy == g.Against && s.Model == of.Model && s.fingerprint == of.fingerprint && (found == nil || s.Run == of.Run) {
+		if s.canonical == canonical(g.Against) && s.Model == of.Model && s.fingerprint == of.fingerprint && (found == nil || s.Run == of.Run) {
 			found = s
 		}
 	}

@@ -55,6 +55,7 @@ func TestMarkdown(t *testing.T) {
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
 		"| 1 | `full` | 36.67 ± 1.15 | – | 45.0 | 20.0 | 1MiB | 0.10 s | 6 |\n" +
 		"| 2 | `x:budget=0.5` | 26.67 ± 1.15 | – | 35.0 | 10.0 | 2MiB | 0.20 s | 6 |\n" +
+		"\n| task | full | x:budget=0.5 |\n| --- | --- | --- |\n| a | 60.00 ± 2.00 | 50.00 ± 2.00 |\n| b | 30.00 ± 2.00 | 20.00 ± 2.00 |\n| c | 20.00 ± 2.00 | 10.00 ± 2.00 |\n" +
 		"\n2 (x:budget=0.5): 6 samples with equal prompts in 1 (full), a difference needs 8\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)

@@ -34,16 +34,16 @@ func (c *Comparison) WriteText(w io.Writer) error {
 func (g *Group) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s\n", g.heading(), unit(g.Metric))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "#\tseries\tscore\t± s.e.\t"+g.against()+"\tTTFT ms\tITL ms\tKV held\tKV peak\tn\tfailed\t")
+	columns := g.columns()
+	for _, c := range columns {
+		fmt.Fprint(t, c.head+"\t")
+	}
+	fmt.Fprintln(t)
 	for _, s := range g.Series {
-		score, diff := "-", "-"
-		if s.Score != nil {
-			score = fmt.Sprintf("%.2f", *s.Score)
+		for _, c := range columns {
+			fmt.Fprint(t, c.cell(s)+"\t")
 		}
-		if d := s.Diff; d != nil {
-			diff = d.String()
-		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%.2f\t%s\t%.0f\t%.1f\t%s\t%s\t%d\t%d\t\n", s.Number, s.Label, score, s.StdErr, diff, s.TTFT, s.ITL, bytesText(total(s.KVHeld)), bytesText(total(s.KVMean)), s.N, s.Failed)
+		fmt.Fprintln(t)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -61,6 +61,49 @@ func (g *Group) writeText(w io.Writer) error {
 		g.writeDiffs(w),
 		g.writeScores(w, "scores by task", severalOf(g.Tasks), func(s *Series, task string) (float64, bool) { t, ok := s.Tasks[task]; return t.Score.Score, ok }),
 	)
+}
+
+// column is one of the text's table.
+type column struct {
+	head string
+	cell func(s *Series) string
+}
+
+// columns are those of the text's table; what no series has measured is left out.
+func (g *Group) columns() []column {
+	number := func(format string, of func(s *Series) float64) func(s *Series) string {
+		return func(s *Series) string { return fmt.Sprintf(format, of(s)) }
+	}
+	ttft, itl := func(s *Series) float64 { return s.TTFT }, func(s *Series) float64 { return s.ITL }
+	list := []column{
+		{"#", func(s *Series) string { return strconv.Itoa(s.Number) }},
+		{"series", func(s *Series) string { return s.Label }},
+		{"score", func(s *Series) string {
+			if s.Score == nil {
+				return "-"
+			}
+			return fmt.Sprintf("%.2f", *s.Score)
+		}},
+		{"± s.e.", number("%.2f", func(s *Series) float64 { return s.StdErr })},
+		{g.against(), func(s *Series) string {
+			if s.Diff == nil {
+				return "-"
+			}
+			return s.Diff.String()
+		}},
+	}
+	if g.has(func(s *Series) bool { return s.TTFT > 0 }) {
+		list = append(list, column{"TTFT ms", number("%.0f", ttft)})
+	}
+	if g.has(func(s *Series) bool { return s.ITL > 0 }) {
+		list = append(list, column{"ITL ms", number("%.1f", itl)})
+	}
+	list = append(list, column{"KV held", func(s *Series) string { return bytesText(total(s.KVHeld)) }})
+	if g.has(func(s *Series) bool { return s.KVRead > 0 }) {
+		list = append(list, column{"KV read", func(s *Series) string { return bytesText(int64(s.KVRead)) }})
+	}
+	return append(list, column{"KV peak", func(s *Series) string { return bytesText(total(s.KVMean)) }},
+		column{"n", func(s *Series) string { return strconv.Itoa(s.N) }}, column{"failed", func(s *Series) string { return strconv.Itoa(s.Failed) }})
 }
 
 // against heads the column of differences. Those of perplexities are factors, so that the column is in the scores' unit.

@@ -48,6 +48,7 @@ type TaskResult struct {
 	KVPeak    map[string]int64            `json:"kv_bytes_peak"` // largest by tier
 	KVMean    map[string]int64            `json:"kv_bytes_mean"` // mean of the samples' peaks by tier
 	KVHeld    map[string]int64            `json:"kv_bytes_held"` // mean of what samples held while answering, by tier
+	KVRead    float64                     `json:"kv_bytes_read"` // mean of what a decode step of theirs read; 0 = none was taken
 	Prompt    float64                     `json:"prompt_tokens"` // mean
 	Generated float64                     `json:"generated_tokens"`
 	Kept      float64                     `json:"tokens_kept"`
@@ -68,6 +69,7 @@ type PolicyResult struct {
 	KVPeak map[string]int64 `json:"kv_bytes_peak"`
 	KVMean map[string]int64 `json:"kv_bytes_mean"`
 	KVHeld map[string]int64 `json:"kv_bytes_held"`
+	KVRead float64          `json:"kv_bytes_read"` // mean of what a decode step read
 	*ReplayResult
 }
 
@@ -118,6 +120,7 @@ func taskResult(task, policy string, m eval.Metric, cell []eval.Outcome) TaskRes
 	t.Generated = mean(cell, func(o eval.Outcome) float64 { return float64(o.Generated) })
 	t.Kept = mean(cell, func(o eval.Outcome) float64 { return o.Kept })
 	t.KVPeak, t.KVMean, t.KVHeld = memory(cell)
+	t.KVRead = mean(cell, func(o eval.Outcome) float64 { return o.KVRead })
 	return t
 }
 
@@ -141,6 +144,7 @@ func policyResult(policy string, tasks []TaskResult, all []eval.Outcome) PolicyR
 	p.TTFT = median(all, func(o eval.Outcome) float64 { return o.TTFT })
 	p.ITL = median(all, func(o eval.Outcome) float64 { return o.ITL })
 	p.KVPeak, p.KVMean, p.KVHeld = memory(all)
+	p.KVRead = mean(all, func(o eval.Outcome) float64 { return o.KVRead })
 	return p
 }
 

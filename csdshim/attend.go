@@ -39,7 +39,7 @@ const (
 
 // flashShape is how a sequence lies on flash.
 func flashShape(s *AttendShape) flash.KVShape {
-	return flash.KVShape{Layers: s.Layers, Heads: s.Heads, KeyDim: s.KeyDim, ValueDim: s.ValueDim, ElemBytes: s.ElemBytes, TokenGroup: s.TokenGroup, EmbeddingGroup: s.EmbeddingGroup}
+	return flash.KVShape{Layers: s.Layers, Heads: s.Heads, KeyDim: s.KeyDim, ValueDim: s.ValueDim, ElemBytes: s.ElemBytes, TokenGroup: s.TokenGroup, EmbeddingGroup: s.EmbeddingGroup, Paired: s.Paired}
 }
 
 // Attention is the arithmetic of the drive's engine (package csdshim/attend has it). One call at a time.
@@ -71,9 +71,8 @@ func (s *Session) OpenAttended(number uint64, shape AttendShape) error {
 	if d.opts.Attention == nil || d.opts.Profile.Engine.None {
 		return fmt.Errorf("csdshim: profile %s has no engine that attends: %w", d.opts.Profile.Name, ErrUnsupported)
 	}
-	page := d.opts.Profile.NAND.PageBytes
-	if shape.KeyRowBytes()*shape.TokenGroup > page || shape.ValueRowBytes()*shape.TokenGroup > page {
-		return fmt.Errorf("csdshim: %d tokens of %d and %d bytes do not fit a flash page of %d: %w", shape.TokenGroup, shape.KeyRowBytes(), shape.ValueRowBytes(), page, ErrRequest)
+	if err := flashShape(&shape).Validate(d.opts.Profile.NAND.PageBytes); err != nil {
+		return fmt.Errorf("csdshim: %w: %w", err, ErrRequest)
 	}
 	meta := shape.Append(nil)
 	d.mu.Lock()

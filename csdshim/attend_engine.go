@@ -45,19 +45,41 @@ func (r *HeadReader) Read(stage ReadStage, head int, part flash.KVPart, index []
 	if len(index) == 0 {
 		return nil
 	}
+	if err := r.read(stage, head, part, flash.KVRead{Layer: r.layer, Head: head, Part: part, Index: index, Dst: dst}); err != nil {
+		return err
+	}
+	if wanted {
+		r.Want(part, index)
+	}
+	return nil
+}
+
+// ReadPairs fills keys and values with rows of a head's tokens, which rise, of a sequence whose pages have both: each page is read once.
+// Their pages are counted as those of keys. wanted: see Read.
+func (r *HeadReader) ReadPairs(stage ReadStage, head int, tokens []int32, keys, values []byte, wanted bool) error {
+	if len(tokens) == 0 {
+		return nil
+	}
+	if wanted {
+		r.Want(flash.KVKeys, tokens)
+	}
+	return r.read(stage, head, flash.KVKeys, flash.KVRead{Layer: r.layer, Head: head, Part: flash.KVKeys, Index: tokens, Dst: keys}, flash.KVRead{Layer: r.layer, Head: head, Part: flash.KVValues, Index: tokens, Dst: values})
+}
+
+// read does reads of a head together; their pages are counted as a part's.
+func (r *HeadReader) read(stage ReadStage, head int, part flash.KVPart, reads ...flash.KVRead) error {
 	began := time.Now()
-	pages, err := r.d.store.ReadKV(r.q.id, []flash.KVRead{{Layer: r.layer, Head: head, Part: part, Index: index, Dst: dst}})
+	pages, err := r.d.store.ReadKV(r.q.id, reads)
 	r.d.counts.ioNs.Add(uint64(time.Since(began)))
 	if err != nil {
 		return err
 	}
 	w := &r.heads[head]
 	w.pages[stage][part] = append(w.pages[stage][part], pages...)
-	w.bytes[stage] += len(dst)
-	r.work.PagesRead += uint64(len(pages))
-	if wanted {
-		r.Want(part, index)
+	for i := range reads {
+		w.bytes[stage] += len(reads[i].Dst)
 	}
+	r.work.PagesRead += uint64(len(pages))
 	return nil
 }
 

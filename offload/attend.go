@@ -34,7 +34,7 @@ type Attender interface {
 
 // Groups say how a sequence's keys lie in flash pages; 0 = chosen by what is expected.
 type Groups struct {
-	Dims, Tokens int // the paper's m and n
+	Dims, Tokens int // the paper's m and n; with either, keys and values have pages of their own, as in the paper
 	Expected     int // tokens that the sequence will have, as far as it is known
 	Columns      bool
 }
@@ -155,12 +155,16 @@ func (d *Drives) Open(ctx context.Context, seq uint64, groups Groups) error {
 }
 
 // lie says how a sequence lies on the drive's pages. m is the smallest of 2, 4 and 8 whose pages hold no more tokens than
-// are expected, else 8; n as many tokens as a page holds.
+// are expected, else 8; n as many tokens as a page holds. Where tokens are chosen, and neither m nor n is given, keys and values share pages:
+// a chosen token has one page, not two of twice as many tokens.
 func (a *attendDrive) lie(g Groups) csdshim.AttendShape {
 	s := csdshim.AttendShape{Elem: a.shape.Elem, Fingerprint: a.shape.Fingerprint}
 	s.Layers, s.Heads, s.KeyDim, s.ValueDim, s.ElemBytes = a.shape.Layers, a.end-a.first, a.shape.KeyDim, a.shape.ValueDim, a.shape.Elem.Bits()/8
 	page := int(a.csd.Identity().PageBytes)
-	if s.TokenGroup = g.Tokens; s.TokenGroup == 0 {
+	s.TokenGroup = g.Tokens
+	if pair := s.KeyRowBytes() + s.ValueRowBytes(); g.Tokens == 0 && g.Dims == 0 && g.Columns && 2*pair <= page {
+		s.Paired, s.TokenGroup = true, page/pair
+	} else if g.Tokens == 0 {
 		s.TokenGroup = max(1, page/max(s.KeyRowBytes(), s.ValueRowBytes()))
 	}
 	if !g.Columns {

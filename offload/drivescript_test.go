@@ -261,7 +261,7 @@ func (s *attendScript) do(d *datadriven.TestData, said *strings.Builder) error {
 		err := s.d.Open(ctx, seq, Groups{Columns: given(d, "columns"), Dims: number(s.t, d, "m", 0), Tokens: number(s.t, d, "n", 0), Expected: number(s.t, d, "expected", 0)})
 		for _, drive := range s.drives {
 			shape, _ := drive.shapes[seq].(csdshim.AttendShape)
-			fmt.Fprintf(said, "%d heads, m=%d n=%d\n", shape.Heads, shape.EmbeddingGroup, shape.TokenGroup)
+			fmt.Fprintf(said, "%d heads, m=%d n=%d%s\n", shape.Heads, shape.EmbeddingGroup, shape.TokenGroup, map[bool]string{true: ", keys and values on one page"}[shape.Paired])
 		}
 		return err
 	case "append":

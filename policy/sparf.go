@@ -35,7 +35,7 @@ func init() {
 			{Name: "k", Aliases: []string{"budget"}, Doc: "tokens that are read whole: a number or a share of the context; half of ratio unless given"},
 			{Name: "l", Aliases: []string{"local"}, Doc: "newest tokens among them in any case: a number or a share of k; a quarter unless given"},
 			{Name: "m", Default: "0", Doc: "neighbouring dimensions of a flash page: 2, 4 or 8; 0: by the prompt's length"},
-			{Name: "n", Default: "0", Doc: "neighbouring tokens of a flash page; 0: as many as a page holds"},
+			{Name: "n", Default: "0", Doc: "neighbouring tokens of a flash page of keys, and of one of values; 0: as many as a page holds. Without m and n a page holds keys and values of half as many"},
 			{Name: "mode", Default: "sparse", Doc: "sparse, or dense: everything is read (InstI-Dense)"},
 		},
 	}, func(a *args) Policy {

@@ -25,7 +25,8 @@ type instDrives struct {
 	m       shape
 	tokens  int
 	drives  int
-	run     int // neighbouring tokens whose keys are alike, so that they are chosen together; 1 = keys have nothing in common
+	apart   bool // keys and values have pages of their own, as in the paper
+	run     int  // neighbouring tokens whose keys are alike, so that they are chosen together; 1 = keys have nothing in common
 	profile csdshim.Profile
 
 	clock    *clock.Events
@@ -69,7 +70,7 @@ func (d *instDrives) open() error {
 	for i, h := range d.heads {
 		n := d.profile.NAND
 		n.BlockPages = instBlockPages
-		texts := int64(instTexts * (d.tokens + 64) * h * d.m.headDim * 2 * 3)
+		texts := int64((3*instTexts + 2) * (d.tokens + 64) * h * d.m.headDim * 2)                  // keys twice, values once; and once both as they are streamed
 		size := 4 * (texts + int64(instTexts*n.Channels*n.Dies*n.Planes*n.BlockPages*n.PageBytes)) // most blocks stay free, so that each text lies on all dies
 		profile := d.profile
 		profile.NAND = n
@@ -139,7 +140,10 @@ func (d *instDrives) tail(drive, text, at, n int, keys []byte) csdshim.Tail {
 func (d *instDrives) append(text, at, n int, keys []byte) error {
 	for i, s := range d.sessions {
 		if at == 0 {
-			shape := csdshim.AttendShape{Layers: 1, Heads: d.heads[i], KeyDim: d.m.headDim, ValueDim: d.m.headDim, ElemBytes: 2, TokenGroup: d.profile.NAND.PageBytes / (2 * d.m.headDim), EmbeddingGroup: instEmbed, Elem: kvpage.F16}
+			shape := csdshim.AttendShape{Layers: 1, Heads: d.heads[i], KeyDim: d.m.headDim, ValueDim: d.m.headDim, ElemBytes: 2, TokenGroup: d.profile.NAND.PageBytes / (4 * d.m.headDim), EmbeddingGroup: instEmbed, Paired: true, Elem: kvpage.F16}
+			if d.apart {
+				shape.TokenGroup, shape.Paired = 2*shape.TokenGroup, false
+			}
 			if err := s.OpenAttended(uint64(text)+1, shape); err != nil {
 				return err
 			}
@@ -201,6 +205,42 @@ func (d *instDrives) layer(texts int, ratio float64) (took time.Duration, stages
 	}
 	took = latest[slowest]
 	return took, attend.ByStage(byDrive[slowest], took), pages, err
+}
+
+// streamed is how long the drives take to send all keys and values of a layer of one text to the host, whose heads they share: dense streaming.
+func (d *instDrives) streamed() (took time.Duration, err error) {
+	left, done := d.drives, make(chan struct{})
+	var began time.Duration
+	send := make([]func(), d.drives)
+	for i, s := range d.sessions {
+		shape := csdshim.Shape{Layers: 1, KVHeads: d.heads[i], Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: d.m.headDim, ValueDim: d.m.headDim, Tokens: csdshim.GroupTokens, TokenMajor: true}}
+		const number = instTexts + 1
+		err = errors.Join(err, s.OpenSequence(number, shape))
+		var groups []csdshim.Group
+		for g := range d.tokens / csdshim.GroupTokens {
+			groups = append(groups, csdshim.Group{Index: g, Data: make([]byte, shape.RecordBytes())})
+		}
+		if err == nil {
+			_, err = s.Write(context.Background(), number, groups)
+		}
+		send[i] = func() {
+			_, failed := s.Read(context.Background(), number, groups)
+			err = errors.Join(err, failed)
+			if took = max(took, d.clock.Now()-began); left == 1 {
+				close(done)
+			}
+			left--
+		}
+	}
+	if err = errors.Join(err, d.clock.Sleep(context.Background(), time.Hour)); err != nil {
+		return 0, err
+	}
+	began = d.clock.Now()
+	for _, f := range send {
+		d.clock.Go(f)
+	}
+	d.clock.Wait(done)
+	return took, err
 }
 
 // measure runs a layer with one and with all texts; each has a token more afterwards.

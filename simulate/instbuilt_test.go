@@ -3,6 +3,7 @@ package simulate
 import (
 	"errors"
 	"maps"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -88,5 +89,50 @@ func TestStacks(t *testing.T) {
 	}
 	if _, err := r.SVG(); !errors.Is(err, ErrArgument) {
 		t.Errorf("a picture of nothing: %v", err)
+	}
+}
+
+// TestPagesOfBoth: chosen tokens have fewer pages where keys and values share them, all tokens as many; streaming sends each byte once, so
+// that it takes the link's time, which two drives halve.
+func TestPagesOfBoth(t *testing.T) {
+	profile, err := profiles.Load("instcsd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var apart, both map[float64]instLayer
+	streams := map[int]time.Duration{}
+	for _, c := range []struct {
+		apart  bool
+		drives int
+		to     *map[float64]instLayer
+	}{{true, 1, &apart}, {false, 1, &both}, {false, 2, nil}} {
+		d := &instDrives{m: shape{layers: 1, heads: 6, headDim: 128}, tokens: 1024, drives: c.drives, apart: c.apart, run: 1, profile: profile}
+		if err := d.open(); err != nil {
+			t.Fatal(err)
+		}
+		if streams[c.drives], err = d.streamed(); err != nil {
+			t.Fatal(err)
+		}
+		if c.to != nil {
+			*c.to = map[float64]instLayer{}
+			for _, ratio := range []float64{0, 0.125} {
+				if (*c.to)[ratio], err = d.measure(ratio); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := d.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if apart[0].pages != 6*128 || both[0].pages != apart[0].pages {
+		t.Errorf("dense: %d and %d pages, want 768", apart[0].pages, both[0].pages)
+	}
+	if now, was := both[0.125], apart[0.125]; 10*now.pages > 8*was.pages || now.first >= was.first {
+		t.Errorf("1/8: %d pages in %v, with pages apart %d in %v: want a fifth fewer", now.pages, now.first, was.pages, was.first)
+	}
+	link := time.Duration(math.Round(1024 * 6 * 512 / 3.94))
+	if one := streams[1]; one < link || one > link+link/5 || streams[2] > one*6/10 {
+		t.Errorf("streaming takes %v of one drive and %v of two, the link %v", one, streams[2], link)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // slow are experiments that place thousands of contexts; one of them stands for all.
-var slow = []string{"evicpress-fig8", "evicpress-fig9", "evicpress-fig10", "evicpress-fig12", "evicpress-fig7", "scale-servers", "expert-stream", "hillinfer-fig7", "hillinfer-alpha", "hillinfer-built", "hillinfer-beta", "instinfer-built"}
+var slow = []string{"evicpress-fig8", "evicpress-fig9", "evicpress-fig10", "evicpress-fig12", "evicpress-fig7", "scale-servers", "expert-stream", "hillinfer-fig7", "hillinfer-alpha", "hillinfer-built", "hillinfer-beta", "instinfer-built", "instinfer-fig17a"}
 
 // TestEveryExperiment: each answers with rows of the promised form, the same bytes twice, and never calls what may not be fitted
 // calibrated.

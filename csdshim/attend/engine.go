@@ -118,16 +118,28 @@ func (t *headTask) load(tokens []int32) error {
 		}
 		t.r.Want(flash.KVKeys, tokens[from:])
 	}
-	if err := t.r.Read(csdshim.ReadToAttend, t.head, flash.KVKeys, tokens[:from], e.data[:from*row], true); err != nil {
-		return err
-	}
-	values := e.data[l.KBytes():][:len(tokens)*shape.ValueRowBytes()]
-	if err := t.r.Read(csdshim.ReadToAttend, t.head, flash.KVValues, tokens, values, true); err != nil {
+	if err := t.read(tokens, from, e.data[:from*row], e.data[l.KBytes():][:len(tokens)*shape.ValueRowBytes()]); err != nil {
 		return err
 	}
 	e.page[0] = attention.Page{Data: e.data, Pos: tokens, N: len(tokens)}
 	e.view[0] = attention.View{Layout: l, Pages: e.page[:]}
 	return nil
+}
+
+// read reads the keys of the first tokens, up to from, and the values of all; those of the others came with their keys where they share
+// pages.
+func (t *headTask) read(tokens []int32, from int, keys, values []byte) error {
+	if !t.shape.Paired {
+		if err := t.r.Read(csdshim.ReadToAttend, t.head, flash.KVKeys, tokens[:from], keys, true); err != nil {
+			return err
+		}
+		return t.r.Read(csdshim.ReadToAttend, t.head, flash.KVValues, tokens, values, true)
+	}
+	row, s := t.shape.ValueRowBytes(), &t.e.score
+	for i, token := range tokens[from:] {
+		copy(values[(from+i)*row:][:row], s.values[(int(token)-s.embedded)*row:])
+	}
+	return t.r.ReadPairs(csdshim.ReadToAttend, t.head, tokens[:from], keys, values[:from*row], true)
 }
 
 // attend is steps 10 and 11 without the mean, over what was loaded.

@@ -55,7 +55,7 @@ func (x *text) tail(layer, from, to int) csdshim.Tail {
 }
 
 // counted is what Algorithm 1 wants of one head.
-type counted struct{ pages, scored, attended int }
+type counted struct{ pages, read, scored, attended int }
 
 // sparf is Algorithm 1 of arXiv 2409.04992 in float64 for one KV head's group, as written there with the readings of this
 // project (heads of a group choose together; S and the mean count the newest token; lowest index first among equals).
@@ -123,7 +123,20 @@ func (x *text) sparf(head, n int, q [][]float64, scale float64, r, k, l, window 
 			full[g] = true
 		}
 	}
-	c.pages += 2 * len(full)
+	if c.pages += 2 * len(full); x.shape.Paired {
+		c.pages -= len(full)
+	}
+	each := x.shape.EmbeddingTokens(4096)
+	c.read = c.pages
+	if r > 0 && k < n { // keys of tokens that no embedding page has yet are read to be scored
+		tail := n/x.shape.TokenGroup - n/each*each/x.shape.TokenGroup
+		for g := range full {
+			if g*x.shape.TokenGroup >= n/each*each { // their keys, and values beside them, are at hand
+				c.read--
+			}
+		}
+		c.read += tail
+	}
 	for i, row := range q {
 		s := make([]float64, len(chosen))
 		for j, t := range chosen {
@@ -204,17 +217,26 @@ func TestAttend(t *testing.T) {
 	for i, c := range []struct {
 		e                          kvpage.Elem
 		m, n, tokens, r, k, l, win int
+		paired                     bool
 	}{
-		{kvpage.F32, 8, 16, 300, 5, 40, 9, 0},
-		{kvpage.F32, 2, 7, 1100, 8, 60, 60, 0},
-		{kvpage.F16, 4, 32, 530, 32, 100, 1, 0},
-		{kvpage.BF16, 8, 1, 77, 3, 20, 5, 0},
-		{kvpage.F16, 8, 32, 300, 4, 300, 9, 0},
-		{kvpage.F32, 8, 32, 270, 0, 0, 0, 0},
-		{kvpage.F32, 8, 32, 270, 0, 0, 0, 100},
+		{kvpage.F32, 8, 16, 300, 5, 40, 9, 0, false},
+		{kvpage.F32, 2, 7, 1100, 8, 60, 60, 0, false},
+		{kvpage.F16, 4, 32, 530, 32, 100, 1, 0, false},
+		{kvpage.BF16, 8, 1, 77, 3, 20, 5, 0, false},
+		{kvpage.F16, 8, 32, 300, 4, 300, 9, 0, false},
+		{kvpage.F32, 8, 32, 270, 0, 0, 0, 0, false},
+		{kvpage.F32, 8, 32, 270, 0, 0, 0, 100, false},
+		{kvpage.F32, 8, 16, 300, 5, 40, 9, 0, true},
+		{kvpage.F32, 2, 8, 1100, 8, 60, 60, 0, true},
+		{kvpage.F16, 4, 32, 530, 32, 100, 1, 0, true},
+		{kvpage.F16, 4, 16, 1100, 6, 60, 15, 0, true},
+		{kvpage.BF16, 8, 1, 77, 3, 20, 5, 0, true},
+		{kvpage.F16, 8, 32, 270, 0, 0, 0, 0, true},
+		{kvpage.F16, 8, 32, 270, 0, 0, 0, 100, true},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			x, dir := newText(c.e, c.m, c.n, c.tokens+2, uint64(i)), t.TempDir()
+			x.shape.Paired = c.paired
 			d, s := openSession(t, dir, "instcsd")
 			if err := s.OpenAttended(1, x.shape); err != nil {
 				t.Fatal(err)
@@ -311,7 +333,7 @@ func (x *text) compare(t *testing.T, got *csdshim.Attended, n int, q [][]float64
 	worst, top := 0.0, 0.0
 	for h := range x.shape.Heads {
 		out, lse, c := x.sparf(h, n, q[h*group:(h+1)*group], scale, r, k, l, win)
-		total.pages, total.scored, total.attended = total.pages+c.pages, total.scored+c.scored, total.attended+c.attended
+		total.pages, total.read, total.scored, total.attended = total.pages+c.pages, total.read+c.read, total.scored+c.scored, total.attended+c.attended
 		for i, o := range out {
 			for d, f := range o {
 				worst, top = max(worst, math.Abs(f-float64(got.Out[(h*group+i)*dv+d]))), max(top, math.Abs(f))
@@ -327,6 +349,9 @@ func (x *text) compare(t *testing.T, got *csdshim.Attended, n int, q [][]float64
 	w := got.Work
 	if int(w.TokensScored) != total.scored || int(w.TokensAttended) != total.attended || win == 0 && int(w.PagesWanted) != total.pages {
 		t.Errorf("%d tokens: %+v, want %+v", n, w, total)
+	}
+	if divides := x.shape.EmbeddingTokens(4096)%x.shape.TokenGroup == 0; divides && win == 0 && int(w.PagesRead) != total.read {
+		t.Errorf("%d tokens: %d pages read, want %d", n, w.PagesRead, total.read)
 	}
 }
 

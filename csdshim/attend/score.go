@@ -20,6 +20,7 @@ type scorer struct {
 	embedded int    // tokens that have columns
 	columns  []byte // [dims][embedded]
 	keys     []byte // [tokens without columns][KeyDim], where has is set
+	values   []byte // of the same tokens, where keys and values share pages
 	has      bool   // these keys are at hand
 	tiles    []byte
 	list     [][]byte
@@ -73,7 +74,12 @@ func (s *scorer) read(dims []int32) error {
 	rest := t.e.pos[s.embedded:t.n]
 	size = len(rest) * t.shape.KeyRowBytes()
 	s.keys, s.has = slices.Grow(s.keys[:0], size)[:size], true
-	return t.r.Read(csdshim.ReadToScore, t.head, flash.KVKeys, rest, s.keys, false)
+	if !t.shape.Paired {
+		return t.r.Read(csdshim.ReadToScore, t.head, flash.KVKeys, rest, s.keys, false)
+	}
+	size = len(rest) * t.shape.ValueRowBytes() // they lie on the same pages
+	s.values = slices.Grow(s.values[:0], size)[:size]
+	return t.r.ReadPairs(csdshim.ReadToScore, t.head, rest, s.keys, s.values, false)
 }
 
 // tile lays what was read in tiles of 16 tokens, dimension by dimension.

@@ -92,7 +92,7 @@ func BenchmarkProcess(b *testing.B) {
 // benchText is a drive that holds one layer of random keys and values; row is the numbers of a token.
 func benchText(b *testing.B, heads, dim, tokens int) (d *csdshim.Drive, s *csdshim.Session, row, at int) {
 	d, s = openBench(b)
-	shape := csdshim.AttendShape{Layers: 1, Heads: heads, KeyDim: dim, ValueDim: dim, ElemBytes: 2, TokenGroup: 4096 / (2 * dim), EmbeddingGroup: 2, Elem: kvpage.F16}
+	shape := csdshim.AttendShape{Layers: 1, Heads: heads, KeyDim: dim, ValueDim: dim, ElemBytes: 2, TokenGroup: 4096 / (4 * dim), EmbeddingGroup: 2, Paired: true, Elem: kvpage.F16}
 	if err := s.OpenAttended(1, shape); err != nil {
 		b.Fatal(err)
 	}

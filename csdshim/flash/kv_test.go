@@ -140,6 +140,34 @@ var kvShapes = []KVShape{
 	{Layers: 3, Heads: 1, KeyDim: 32, ValueDim: 16, ElemBytes: 4, TokenGroup: 3, EmbeddingGroup: 4},
 	{Layers: 1, Heads: 2, KeyDim: 8, ValueDim: 24, ElemBytes: 2, TokenGroup: 7, EmbeddingGroup: 8},
 	{Layers: 1, Heads: 2, KeyDim: 10, ValueDim: 10, ElemBytes: 4, TokenGroup: 12},
+	{Layers: 2, Heads: 2, KeyDim: 16, ValueDim: 24, ElemBytes: 2, TokenGroup: 6, EmbeddingGroup: 4, Paired: true},
+}
+
+// TestKVPaired: of a chosen token one page is read, whose keys and values come in one read; half as many tokens lie on it.
+func TestKVPaired(t *testing.T) {
+	for _, paired := range []bool{false, true} {
+		w := newKVWorld(t, 1, 1<<30)
+		k := KVShape{Layers: 1, Heads: 2, KeyDim: 16, ValueDim: 16, ElemBytes: 2, TokenGroup: 16, Paired: paired}
+		want := 6 // three groups, keys and values
+		if paired {
+			k.TokenGroup, want = 8, 4
+		}
+		w.add(1, k)
+		w.append(0, 0, 256)
+		tokens := []int32{3, 5, 100, 103, 104, 200}
+		keys, values := make([]byte, len(tokens)*32), make([]byte, len(tokens)*32)
+		pages, err := w.s.ReadKV(w.ids[0], []KVRead{{0, 1, KVKeys, tokens, keys}, {0, 1, KVValues, tokens, values}})
+		if err != nil || len(pages) != want {
+			t.Errorf("paired %v: %d pages, want %d, %v", paired, len(pages), want, err)
+		}
+		if life := w.s.Life(); life.TokenProgrammed != 2*2*16 {
+			t.Errorf("paired %v: %d pages programmed, want 64", paired, life.TokenProgrammed)
+		}
+		w.check()
+	}
+	if err := (KVShape{Layers: 1, Heads: 1, KeyDim: 16, ValueDim: 16, ElemBytes: 2, TokenGroup: 9, Paired: true}).Validate(512); !errors.Is(err, ErrGeometry) {
+		t.Errorf("nine pairs of 64 bytes in a page of 512: %v", err)
+	}
 }
 
 // TestKVAgainstArrays appends tokens to several sequences in steps of every size, with group buffers from none to plenty, and

@@ -216,10 +216,11 @@ func (a *kvAppend) tokenPages() error {
 	for from := a.first; from < a.paged; from += n {
 		to := min(from+n, a.paged)
 		for head := range a.shape.Heads {
-			for _, part := range []KVPart{KVKeys, KVValues} {
-				var page []byte
-				for t := from; t < to; t++ {
-					page = append(page, a.row(part, head, t)...)
+			for _, part := range a.shape.tokenParts() {
+				page := a.rows(nil, part, head, from, to)
+				if a.shape.Paired {
+					_, at := a.shape.paging(KVValues)
+					page = a.rows(append(page, make([]byte, at-len(page))...), KVValues, head, from, to)
 				}
 				a.items = append(a.items, Item{Key: a.shape.tokenKey(a.seq, a.layer, head, part, from/n), Parts: [][]byte{page}, channel: tokenChannel(a.layer, head, part, from/n)})
 			}
@@ -228,14 +229,23 @@ func (a *kvAppend) tokenPages() error {
 	return nil
 }
 
+// rows adds a head's keys or values of tokens to a page.
+func (a *kvAppend) rows(page []byte, part KVPart, head, from, to int) []byte {
+	for t := from; t < to; t++ {
+		page = append(page, a.row(part, head, t)...)
+	}
+	return page
+}
+
 // readPartial reads the rows of the page that is written again.
 func (a *kvAppend) readPartial() error {
 	rows := a.before.paged - a.first
 	var reqs []Request
 	for part, row := range [...]int{a.shape.KeyRowBytes(), a.shape.ValueRowBytes()} {
 		a.partial[part] = make([]byte, a.shape.Heads*rows*row)
+		_, at := a.shape.paging(KVPart(part))
 		for head := range a.shape.Heads {
-			reqs = append(reqs, Request{Key: a.shape.tokenKey(a.seq, a.layer, head, KVPart(part), a.first/a.shape.TokenGroup), Dst: a.partial[part][head*rows*row:][:rows*row]})
+			reqs = append(reqs, Request{Key: a.shape.tokenKey(a.seq, a.layer, head, KVPart(part), a.first/a.shape.TokenGroup), Off: at, Dst: a.partial[part][head*rows*row:][:rows*row]})
 		}
 	}
 	pages, err := a.s.Get(reqs)

@@ -60,9 +60,16 @@ func (s *Store) bufferLimit() int64 {
 	return s.opts.GroupBufferBytes()
 }
 
+// pairedGroup is set in a journal's TokenGroup where keys and values share pages.
+const pairedGroup = 1 << 30
+
 func appendShape(dst []byte, seq uint32, k KVShape) []byte {
 	dst = append(dst, recordShape)
-	for _, v := range [...]int{int(seq), k.Layers, k.Heads, k.KeyDim, k.ValueDim, k.ElemBytes, k.TokenGroup, k.EmbeddingGroup} {
+	group := k.TokenGroup
+	if k.Paired {
+		group |= pairedGroup
+	}
+	for _, v := range [...]int{int(seq), k.Layers, k.Heads, k.KeyDim, k.ValueDim, k.ElemBytes, group, k.EmbeddingGroup} {
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(v))
 	}
 	return dst
@@ -95,6 +102,7 @@ func (s *Store) replayKV(kind byte, c *cursor) error {
 		if st == nil || !c.ok {
 			return nil
 		}
+		k.Paired, k.TokenGroup = k.TokenGroup&pairedGroup != 0, k.TokenGroup&^pairedGroup
 		if err := k.Validate(s.geo.PageBytes); err != nil {
 			return fmt.Errorf("csdshim: flash: journal: %v: %w", err, ErrCorrupt)
 		}
@@ -147,7 +155,8 @@ func (st *stored) pagedTokens(layer int) (n int) {
 		if e == nil {
 			return n
 		}
-		have := int(e.length) / k.ValueRowBytes()
+		_, at := k.paging(KVValues)
+		have := (int(e.length) - at) / k.ValueRowBytes()
 		if n += have; have < k.TokenGroup {
 			return n
 		}

@@ -24,7 +24,7 @@ func (s KVShape) Validate(pageBytes int) error {
 		return wrong("key dimensions", s.KeyDim, "at least 1, and a row in a page")
 	case s.ValueDim < 1 || s.ValueRowBytes() > pageBytes:
 		return wrong("value dimensions", s.ValueDim, "at least 1, and a row in a page")
-	case s.TokenGroup < 1 || s.TokenGroup*max(s.KeyRowBytes(), s.ValueRowBytes()) > pageBytes:
+	case s.TokenGroup < 1 || s.tokenPageBytes() > pageBytes:
 		return wrong("tokens a page", s.TokenGroup, "at least 1, and all of them in a page")
 	case s.EmbeddingGroup != 0 && s.EmbeddingGroup != 2 && s.EmbeddingGroup != 4 && s.EmbeddingGroup != 8:
 		return wrong("dimensions a page", s.EmbeddingGroup, "0, 2, 4 or 8")
@@ -45,8 +45,33 @@ func EmbeddingGroupFor(pageBytes, elemBytes, expectedTokens int) int {
 	return 8
 }
 
+// tokenPageBytes is what a full token page holds.
+func (s KVShape) tokenPageBytes() int {
+	if s.Paired {
+		return s.TokenGroup * (s.KeyRowBytes() + s.ValueRowBytes())
+	}
+	return s.TokenGroup * max(s.KeyRowBytes(), s.ValueRowBytes())
+}
+
+// tokenParts are the parts that have token pages of their own.
+func (s KVShape) tokenParts() []KVPart {
+	if s.Paired {
+		return []KVPart{KVKeys}
+	}
+	return []KVPart{KVKeys, KVValues}
+}
+
+// paging is whose token pages hold a part, and where on a page it begins.
+func (s KVShape) paging(part KVPart) (of KVPart, at int) {
+	if s.Paired && part == KVValues {
+		return KVKeys, s.TokenGroup * s.KeyRowBytes()
+	}
+	return part, 0
+}
+
 // tokenKey is the token map's place of a page of keys or values.
 func (s KVShape) tokenKey(seq uint32, layer, head int, part KVPart, group int) Key {
+	part, _ = s.paging(part)
 	return Key{Seq: seq, Table: Token, Layer: int32((layer*s.Heads+head)*2 + int(part)), Group: int32(group)}
 }
 

@@ -48,6 +48,9 @@ func (r *kvReads) resolve(seq uint32, reads []KVRead) error {
 	sources := make(map[source]bool, len(reads))
 	for _, q := range reads {
 		k := source{q.Layer, q.Head, q.Part}
+		if st := r.s.index.byID[seq]; st != nil && st.kv != nil {
+			k.part, _ = st.kv.shape.paging(q.Part)
+		}
 		if sources[k] {
 			r.seen = map[*entry]int32{}
 		}
@@ -100,6 +103,7 @@ func (r *kvReads) rows(l *kvLayer, q KVRead) error {
 	if q.Part == KVValues {
 		row, buffer = k.ValueRowBytes(), l.values
 	}
+	_, begins := k.paging(q.Part)
 	tokens := l.paged + r.st.kv.buffered(l)
 	if len(q.Dst) != len(q.Index)*row {
 		return fmt.Errorf("csdshim: flash: %d rows into %d bytes, want %d: %w", len(q.Index), len(q.Dst), len(q.Index)*row, ErrGeometry)
@@ -124,7 +128,7 @@ func (r *kvReads) rows(l *kvLayer, q KVRead) error {
 		if err != nil {
 			return err
 		}
-		r.arena.part(w, (t-g*k.TokenGroup)*row, dst)
+		r.arena.part(w, begins+(t-g*k.TokenGroup)*row, dst)
 		last = w
 	}
 	return nil

@@ -3,7 +3,8 @@ package flash
 // KVShape is how a sequence that the drive attends to lies on flash (InstInfer, arXiv 2409.04992, Sec. IV-C; a page is
 // Geometry.PageBytes). Keys lie twice.
 //
-// Token copy: a page of keys, and one of values, holds TokenGroup consecutive tokens of one head of one layer.
+// Token copy: a page of keys, and one of values, holds TokenGroup consecutive tokens of one head of one layer. Paired, a page holds
+// TokenGroup tokens' keys and behind them their values: half as many tokens, and one page where a chosen token has two.
 // Embedding copy: a page holds EmbeddingGroup neighbouring dimensions of PageBytes/(EmbeddingGroup·ElemBytes) consecutive
 // tokens of a head's keys, dimension by dimension.
 type KVShape struct {
@@ -12,6 +13,7 @@ type KVShape struct {
 	ElemBytes        int // of one number, of keys and values alike: 2 or 4
 	TokenGroup       int // tokens of a token page (the paper's n); at least 1, and a row of each fits the page
 	EmbeddingGroup   int // dimensions of an embedding page (the paper's m): 2, 4 or 8; 0 = no embedding copy
+	Paired           bool
 }
 
 // KeyRowBytes is the size of one token's key of one head, ValueRowBytes that of its value.

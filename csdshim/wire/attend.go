@@ -13,6 +13,7 @@ type AttendShape struct {
 	ElemBytes        int         // of one number
 	TokenGroup       int         // tokens of a token page (the paper's n)
 	EmbeddingGroup   int         // dimensions of an embedding page (m): 2, 4 or 8; 0 = no embedding copy
+	Paired           bool        // a token page has keys and behind them values of TokenGroup tokens, not either of them
 	Elem             kvpage.Elem // of keys and values: f32, f16 or bf16
 	Fingerprint      [32]byte    // of model and KV type: a sequence opened again must have the same
 }
@@ -33,6 +34,9 @@ func (s AttendShape) EmbeddingTokens(pageBytes int) int {
 
 // attendMark begins the bytes of an AttendShape, where a Shape has its number of layers.
 const attendMark = 1<<32 - 1
+
+// pairedGroup is set in TokenGroup's bytes where keys and values share pages.
+const pairedGroup = 1 << 30
 
 // MaxAttendBytes is the most that the keys and values of one Append, or the query or output of one Attend, may take.
 const MaxAttendBytes = maxPayloadBytes - 4096
@@ -65,7 +69,11 @@ func (s AttendShape) TokenBytes() int { return s.Heads * (s.KeyRowBytes() + s.Va
 func (s AttendShape) Append(dst []byte) []byte {
 	e := encoder{dst}
 	e.u32(attendMark)
-	for _, v := range [...]int{s.Layers, s.Heads, s.KeyDim, s.ValueDim, s.ElemBytes, s.TokenGroup, s.EmbeddingGroup, int(s.Elem)} {
+	group := s.TokenGroup
+	if s.Paired {
+		group |= pairedGroup
+	}
+	for _, v := range [...]int{s.Layers, s.Heads, s.KeyDim, s.ValueDim, s.ElemBytes, group, s.EmbeddingGroup, int(s.Elem)} {
 		e.u32(uint32(v))
 	}
 	e.bytes(s.Fingerprint[:])
@@ -85,6 +93,7 @@ func ParseAttendShape(b []byte) (s AttendShape, err error) {
 	for _, v := range [...]*int{&s.Layers, &s.Heads, &s.KeyDim, &s.ValueDim, &s.ElemBytes, &s.TokenGroup, &s.EmbeddingGroup} {
 		*v = d.index()
 	}
+	s.Paired, s.TokenGroup = s.TokenGroup&pairedGroup != 0, s.TokenGroup&^pairedGroup
 	s.Elem = kvpage.Elem(min(d.u32(), 255))
 	copy(s.Fingerprint[:], d.take(len(s.Fingerprint)))
 	if err := d.end("shape"); err != nil {

@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper bench-drive frontier bench-longbench bench-policies bench-inst bench-inst-accuracy slim-search clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper bench-drive frontier bench-longbench bench-policies bench-inst bench-inst-accuracy slim-search module clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -34,6 +34,10 @@ lean: ## without gorgonia, gomlx, valkey, S3, NATS and Parquet (docs/backends.md
 
 test: ## what README says
 	go test $(PKG)
+
+module: ## another module path: make module MODULE=example.org/me/terrace
+	go run ./internal/lint/rename $(MODULE)
+	go build ./... && go vet ./...
 
 lint: ## formatting, rules of the house, vet (of the pure Go kernels too), staticcheck
 	@unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] || { echo "run gofmt -w on: $$unformatted"; exit 1; }

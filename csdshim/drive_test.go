@@ -192,7 +192,7 @@ func noGoroutines(t testing.TB) {
 		buf = buf[:runtime.Stack(buf, true)]
 		left = ""
 		for _, g := range strings.Split(string(buf), "\n\n")[1:] { // the first is this one
-			if strings.Contains(g, "terrace/csdshim.(") && !strings.Contains(g, "testing.tRunner") {
+			if strings.Contains(g, "/csdshim.(") && !strings.Contains(g, "testing.tRunner") {
 				left += g + "\n\n"
 			}
 		}

@@ -91,7 +91,7 @@ func init() {
 			{Name: "exchange", Default: "true", Doc: "hot and cold tokens change places by how often they are needed; false: hot are the newest (what BKP brings)"},
 			{Name: "drive", Default: "auto", Doc: "true: a drive that can scores the cold tokens; false: the host scores all (what the drive's scoring brings); auto: the drive, but the host where it is measured to be sooner done alone and has room for all low-bit keys"},
 			{Name: "hie", Default: "true", Doc: "the drive's scores stream in while the host scores its own; false: they come as one, and the host scores after them (what the streamed evaluation brings)"},
-			{Name: "beta_mode", Default: "eq4", Doc: "hot over cold bytes: the paper's eq4, store_forward or ratio, overlap (our own: the longer of scoring and delivery, which run at the same time), or fixed (with beta)"},
+			{Name: "beta_mode", Default: "overlap", Doc: "hot over cold bytes: overlap (our own: the longer of scoring and delivery, which run at the same time), the paper's eq4, store_forward or ratio, or fixed (with beta)"},
 			{Name: "beta", Default: "1", Doc: "hot over cold bytes where beta_mode=fixed"},
 			{Name: "skew", Default: "false", Doc: "correct the balance by the share of the selection that was found hot"},
 			{Name: "block", Aliases: []string{"n"}, Default: "256", Doc: "tokens of a streamed score block (4 bytes a token)"},

@@ -27,7 +27,7 @@ type registrar func(*experiment)
 // would pay for that.
 var registry = sync.OnceValue(func() map[string]*experiment {
 	all := map[string]*experiment{}
-	for _, runs := range []func(registrar){hillRuns, instRuns, slimRuns, evicRuns, fleetRuns, expertRuns} {
+	for _, runs := range []func(registrar){hillRuns, instRuns, slimRuns, evicRuns, fleetRuns, expertRuns, accuracyRuns} {
 		runs(func(e *experiment) {
 			if all[e.id] != nil {
 				panic("simulate: " + e.id + " twice")
@@ -96,7 +96,7 @@ func Run(id string, sets []string) (*Result, error) {
 	if err := e.run(b); err != nil {
 		return nil, fmt.Errorf("simulate: %s: %w: %w", id, err, ErrArgument)
 	}
-	out := &Result{ID: id, Rows: b.rows, CalibratedOn: slices.Clone(e.on), Uses: slices.Clone(e.uses), Parameters: map[string]Parameter{}}
+	out := &Result{ID: id, Rows: b.rows, Accuracy: accuracies()[e.id], CalibratedOn: slices.Clone(e.on), Uses: slices.Clone(e.uses), Parameters: map[string]Parameter{}}
 	if out.CalibratedOn == nil {
 		out.CalibratedOn = []string{}
 	}

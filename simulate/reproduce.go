@@ -82,6 +82,7 @@ type shown struct {
 	Fitted         []verdict
 	Papers         []shownPaper
 	Measured       int
+	Accuracy       map[string]int // statements about accuracy by verdict
 }
 
 // verdict is one value beside the paper's.
@@ -114,7 +115,7 @@ var paperNames = []struct{ prefix, name string }{{"hillinfer", "HillInfer"}, {"i
 
 // WriteHTML writes one page that loads nothing.
 func (r *Results) WriteHTML(w io.Writer) error {
-	var s shown
+	s := shown{Accuracy: map[string]int{}}
 	for _, p := range paperNames {
 		one := shownPaper{Name: p.name}
 		seen := map[string]int{}
@@ -129,6 +130,9 @@ func (r *Results) WriteHTML(w io.Writer) error {
 					s.Measured++
 				}
 				s.judge(row, row.Code == Shared || len(e.Uses) > 0)
+			}
+			for i := range e.Accuracy {
+				s.Accuracy[e.Accuracy[i].Verdict()]++
 			}
 			s.judgeOrders(e)
 			one.Experiments = append(one.Experiments, x)

@@ -42,6 +42,7 @@ type Row struct {
 type Result struct {
 	ID           string               `json:"id"`
 	Rows         []Row                `json:"rows"`
+	Accuracy     []Accuracy           `json:"accuracy,omitempty"` // what was measured of the paper's statements about accuracy
 	CalibratedOn []string             `json:"calibrated_on"`
 	Uses         []string             `json:"uses"` // packages of the product that ran for it; of rows that are Shared, all of them
 	Parameters   map[string]Parameter `json:"parameters"`

@@ -87,6 +87,10 @@ func (c *simulateCommand) run(id string) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.4g %s\t%s\t%s\n", row.Series, xText(row.X), row.Metric, row.Value, row.Unit, paper, row.Kind)
 	}
+	for i := range r.Accuracy {
+		a := &r.Accuracy[i]
+		fmt.Fprintf(w, "%s\t%s\tpaper %s (%s)\tmeasured %s\t%s\t%s\n", a.Claim, a.Where, a.Says(), a.Model, a.Text(), a.On, a.Verdict())
+	}
 	return w.Flush()
 }
 

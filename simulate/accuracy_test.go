@@ -1,0 +1,169 @@
+package simulate
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"terrace/internal/golden"
+)
+
+var aNumber = regexp.MustCompile(`-?[0-9]+(?:[.,][0-9]+)*`)
+
+// numbersOf are the numbers of a text, also without the sign that a dash of a range may be.
+func numbersOf(text string) (list []float64) {
+	for _, word := range aNumber.FindAllString(strings.ReplaceAll(text, "−", "-"), -1) {
+		if v, err := strconv.ParseFloat(strings.ReplaceAll(word, ",", ""), 64); err == nil {
+			list = append(list, v, math.Abs(v))
+		}
+	}
+	return list
+}
+
+// stands says whether a value is among numbers, or is the difference of two.
+func stands(v float64, list []float64) bool {
+	for _, a := range list {
+		if math.Abs(a-v) < 1e-9 {
+			return true
+		}
+		for _, b := range list {
+			if math.Abs(a-b-v) < 1e-9 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestAccuracyIsPublished: each measured value and interval stands on the page that it names, in the words that it quotes; what is not
+// measured says why.
+func TestAccuracyIsPublished(t *testing.T) {
+	seen := map[string]bool{}
+	for id, list := range accuracies() {
+		if find(id) == nil {
+			t.Errorf("no experiment %s", id)
+		}
+		for i := range list {
+			a := &list[i]
+			name := id + ": " + a.Claim
+			if seen[name] || a.Claim == "" || a.Where == "" || a.Model == "" || a.Unit == "" || !slices.Contains([]string{"equal", "above", "below"}, a.Asks) || a.Asks == "equal" && a.Paper == nil {
+				t.Errorf("%s: twice, or without what it needs: %+v", name, *a)
+			}
+			seen[name] = true
+			if a.Ours == nil {
+				if a.Reason == "" || a.Page != "" || a.N != 0 || a.Low != nil {
+					t.Errorf("%s is not measured: %+v", name, *a)
+				}
+				continue
+			}
+			text, err := os.ReadFile("../docs/" + a.Page)
+			if n := strings.Count(oneLine(string(text)), a.Quote); err != nil || n != 1 || a.N < 1 || a.On == "" {
+				t.Errorf("%s: %q is %d times on %s, want once: %v", name, a.Quote, n, a.Page, err)
+			}
+			numbers := numbersOf(a.Quote)
+			for _, v := range []*float64{a.Ours, a.Low, a.High} {
+				if v != nil && !stands(*v, numbers) {
+					if !(*v == 0 && strings.Contains(a.Quote, "equal")) {
+						t.Errorf("%s: %v is not in %q", name, *v, a.Quote)
+					}
+				}
+			}
+		}
+	}
+	for _, id := range []string{"hillinfer-fig11", "instinfer-fig11", "sliminfer-tab1", "sliminfer-tab3", "sliminfer-figA", "sliminfer-figC", "sliminfer-figD", "sliminfer-fig7", "evicpress-fig3", "evicpress-fig4", "evicpress-fig7"} {
+		if r, err := Run(id, nil); len(accuracies()[id]) == 0 || !slices.Contains(slow, id) && (err != nil || len(r.Accuracy) != len(accuracies()[id])) {
+			t.Errorf("%s has %d statements, and answers with others: %v", id, len(accuracies()[id]), err)
+		}
+	}
+}
+
+// TestAccuracyIsPrinted: what is called the paper's is in the papers' tables, differences worked out of it.
+func TestAccuracyIsPrinted(t *testing.T) {
+	tables := golden.Shared(t, "papers", "tables")
+	for id, list := range accuracies() {
+		for i := range list {
+			a := &list[i]
+			if a.Printed == "" {
+				continue
+			}
+			text, err := os.ReadFile(tables + "/" + a.Table)
+			if err != nil {
+				t.Errorf("%s: %v", a.Claim, err)
+				continue
+			}
+			for _, v := range aNumber.FindAllString(a.Printed, -1) {
+				if !regexp.MustCompile(`(?m)(^|,)` + regexp.QuoteMeta(v) + `0*(,|$)`).Match(text) {
+					t.Errorf("%s, %s: %s is not in %s", id, a.Claim, v, a.Table)
+				}
+			}
+			if first, second, ok := strings.Cut(a.Printed, " of "); ok {
+				x, _ := strconv.ParseFloat(first, 64)
+				y, _ := strconv.ParseFloat(second, 64)
+				want := x - y
+				if strings.HasPrefix(a.Unit, "%") {
+					want *= 100
+				}
+				if math.Abs(want-*a.Paper) > 1e-9 {
+					t.Errorf("%s, %s: %v, want %v", id, a.Claim, *a.Paper, want)
+				}
+			}
+		}
+	}
+}
+
+// TestVerdict: an interval that holds what the paper has is compatible with it, one on the other side is against it, and one that holds 0
+// says nothing of an order.
+func TestVerdict(t *testing.T) {
+	p := func(v float64) *float64 { return &v }
+	for _, c := range []struct {
+		asks                   string
+		paper, ours, low, high *float64
+		want                   string
+	}{
+		{"equal", p(-0.4), p(0.1), p(-0.4), p(2), Compatible},
+		{"equal", p(-0.4), p(0.1), p(-0.3), p(2), Against},
+		{"equal", p(0), p(-2), p(-3), p(-1), Against},
+		{"above", nil, p(2), p(1), p(3), Compatible},
+		{"above", nil, p(2), p(-1), p(3), Open},
+		{"above", nil, p(-2), p(-3), p(-1), Against},
+		{"below", nil, p(-2), p(-3), p(-1), Compatible},
+		{"below", nil, p(-2), p(-3), p(1), Open},
+		{"below", nil, p(2), p(1), p(3), Against},
+		{"below", nil, p(2), nil, nil, Open},
+		{"equal", p(0), nil, nil, nil, NotMeasured},
+	} {
+		a := Accuracy{Asks: c.asks, Paper: c.paper, Ours: c.ours, Low: c.low, High: c.high}
+		if got := a.Verdict(); got != c.want {
+			t.Errorf("%s %v: %s, want %s", c.asks, fmt.Sprint(c.low, c.high), got, c.want)
+		}
+	}
+}
+
+// TestAccuracyOnThePage: the page counts verdicts and has each statement.
+func TestAccuracyOnThePage(t *testing.T) {
+	r, err := Reproduce([]string{"sliminfer-tab1", "instinfer-fig11", "evicpress-fig3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var html strings.Builder
+	if err := r.WriteHTML(&html); err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, e := range r.Experiments {
+		for i := range e.Accuracy {
+			count[e.Accuracy[i].Verdict()]++
+			if !strings.Contains(html.String(), e.Accuracy[i].Claim) {
+				t.Errorf("the page does not have %q", e.Accuracy[i].Claim)
+			}
+		}
+	}
+	if want := fmt.Sprintf("accuracy %d are compatible with what small models gave here, %d are not, %d cannot be told", count[Compatible], count[Against], count[Open]); !strings.Contains(html.String(), want) || count[Against] == 0 || count[NotMeasured] != 6 {
+		t.Errorf("the page does not say %q", want)
+	}
+}

@@ -7,7 +7,7 @@ import (
 )
 
 // TestCrossover: the product's choice changes sides once, where the drive's round trip is what its part saves; it moves with each rate as
-// it should, and a host much faster than the drive is never left.
+// it should, and a host much faster than the drive is left late.
 func TestCrossover(t *testing.T) {
 	h := builtHill(t, "Llama-3.1-8B", 1, 16000)
 	h.p = h.p.with("round_trip_s", 50e-6)
@@ -30,7 +30,7 @@ func TestCrossover(t *testing.T) {
 			t.Errorf("%s: from %d tokens on, before %d", name, n, base)
 		}
 	}
-	if n := at(120e9, 6.4e9, 3.2e9, 31.5e-6); n != 0 {
-		t.Errorf("keys on flash beside a host of 120 GB/s: from %d tokens on, want never", n)
+	if n := at(120e9, 6.4e9, 3.2e9, 31.5e-6); n < 10*base {
+		t.Errorf("keys on flash beside a host of 120 GB/s: from %d tokens on, want ten times as many as %d", n, base)
 	}
 }

@@ -171,6 +171,12 @@ func (c tinyCase) check(t *testing.T, backend string) {
 			return
 		}
 	}
+	if m := openFile(t, c.path); strings.HasPrefix(backend, "vulkan") && m.Experts > 0 {
+		if _, refused := Open(m, Options{Backend: backend, Exact: true}); !errors.Is(refused, model.ErrUnsupported) || !strings.Contains(refused.Error(), "mixtures of experts") {
+			t.Errorf("%v, want its mixtures of experts to be refused", refused)
+		}
+		return
+	}
 	e := openModel(t, c.path, Options{Backend: backend, Exact: true, ChunkTokens: 24})
 	s, err := e.NewSession(e.Policy())
 	if err != nil {

@@ -4,7 +4,9 @@ package main
 
 // Backends besides the native one register themselves.
 import (
+	"terrace/internal/vulkan"
 	_ "terrace/model/gorgonia"
+	_ "terrace/model/vulkan"
 	"terrace/model/xla"
 )
 
@@ -12,4 +14,4 @@ import (
 const backendsMissing = ""
 
 // backendErrors are the backends' errors that mean a model or plugin that cannot be used.
-var backendErrors = []error{xla.ErrPlugin}
+var backendErrors = []error{xla.ErrPlugin, vulkan.ErrLoader, vulkan.ErrNoDevice}

@@ -7,3 +7,6 @@ package main
 const backendsMissing = " (this binary was built with -tags lean)"
 
 var backendErrors []error
+
+// noVulkan: a lean build does not know the name.
+func noVulkan(string) error { return nil }

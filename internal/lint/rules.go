@@ -114,7 +114,7 @@ func importedAs(f *ast.File) map[string]string {
 }
 
 // unsafeAllowed are the folders that may import unsafe: kernels, views of mapped bytes, and memory shared with the kernel.
-var unsafeAllowed = []string{"internal/kernels", "weights/mapped", "internal/vfs/uring", "internal/vfs/view"}
+var unsafeAllowed = []string{"internal/kernels", "weights/mapped", "internal/vfs/uring", "internal/vfs/view", "internal/vulkan"}
 
 // Unsafe checks who imports unsafe, and that the default build has no cgo.
 func Unsafe(r *Repo) (found []Finding) {

@@ -1,0 +1,22 @@
+// Package vulkan is the backend seam on any GPU with Vulkan 1.2, without cgo (internal/vulkan, -tags gpu).
+//
+// On the device: all weights, in their own type where weights.go lists it, else in float32; activations, from the embedding to the
+// logits, until somebody reads them; copies of keys and values in tiles of 16 tokens (mirror.go). Computed there: look-ups, norms,
+// rotations, products, attention over tiles (windows, selected tokens, sums of weights), activations, the likeliest token.
+//
+// On the host: rotary tables, pages (the truth, of which the device has copies by version), policies, sampling but for argmax.
+//
+// What it never does: mixtures of experts, recurrent layers and whatever else Model.OnlyPlain refuses; sparse prefill masks;
+// attention whose outputs are mixed with estimates. It refuses them by name. Products are float32, without cooperative matrices.
+//
+// Read backend.go, then blocks.go (a layer), attend.go, mass.go, mirror.go; recorder.go records kernels and transfers into one command buffer,
+// which is submitted when the host reads something: once a layer, for its keys and values. memory.go has slots of results and
+// cuts slabs, kernels.go builds pipelines. Kernels are GLSL in shaders/, embedded as SPIR-V (spirv/, go generate), a type of weights or a width
+// being a specialisation constant.
+//
+// Invariants. 1. A row's result depends on the pass's Phase, never on the rows beside it: Decode has one order of sums (steps.comp),
+// the other phases another (tiles.comp). 2. Commands run in the order they were recorded; memory that is freed may be given out
+// again at once. 3. Staged bytes hold until the next submission.
+//
+// Concurrency: one pass at a time; tensors of Project may be read by another goroutine meanwhile.
+package vulkan

@@ -1,0 +1,155 @@
+package vulkan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"terrace/internal/kernels/quant"
+	"terrace/internal/vulkan"
+	"terrace/model"
+)
+
+// onDevice are the types that kernels read; weights of others are float32 on the device.
+var onDevice = []quant.Type{quant.F32, quant.F16, quant.BF16, quant.Q4_0, quant.Q4_1, quant.Q5_0, quant.Q5_1, quant.Q8_0, quant.Q2_K, quant.Q3_K,
+	quant.Q4_K, quant.Q5_K, quant.Q6_K, quant.IQ4_NL, quant.IQ4_XS, quant.MXFP4}
+
+// matrix is a weight on the device.
+type matrix struct {
+	on         span
+	typ        quant.Type
+	rows, cols int
+	stride     int  // words a row
+	bias       span // [rows]; absent = none
+}
+
+// source tells weights apart: parts of one tensor are shared (tied embeddings).
+type source struct {
+	tensor          any
+	from, rows, run int
+}
+
+// weights are on the device once they were used, or all of them after load.
+type weights struct {
+	r        *recorder
+	matrices map[*model.Linear]*matrix
+	shared   map[source]span
+	vectors  map[*model.Vector]span
+	bytes    int64
+}
+
+// load uploads all that a pass uses.
+func (w *weights) load(m *model.Model) error {
+	p := &m.Params
+	linears := []*model.Linear{p.Embed, p.Positions, p.EmbedIn, p.EmbedOut, p.Output}
+	norms := []model.NormParams{p.EmbedNorm, p.FinalNorm}
+	for i := range p.Layers {
+		l := &p.Layers[i]
+		linears = append(linears, l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down)
+		norms = append(norms, l.AttnNorm, l.PostAttnNorm, l.QNorm, l.KNorm, l.FFNNorm, l.PostFFNNorm)
+	}
+	for _, l := range linears {
+		if !l.Absent() {
+			if _, err := w.matrix(l); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range norms {
+		for _, v := range []*model.Vector{n.W, n.B} {
+			if _, err := w.vector(v); err != nil {
+				return err
+			}
+		}
+	}
+	return w.r.submit()
+}
+
+// matrix returns a weight and its bias.
+func (w *weights) matrix(l *model.Linear) (*matrix, error) {
+	if got := w.matrices[l]; got != nil {
+		return got, nil
+	}
+	m := &matrix{typ: l.Tensor.Type, rows: l.Rows, cols: l.Cols}
+	if !slices.Contains(onDevice, m.typ) {
+		m.typ = quant.F32
+	}
+	per := m.typ.BlockLen()
+	if per == 1 {
+		per = 8 // kernels read eight at a time
+	}
+	m.stride = (m.typ.RowBytes((l.Cols+per-1)/per*per) + 3) / 4
+	if int64(m.stride)*int64(m.rows) > math.MaxUint32 {
+		return nil, fmt.Errorf("vulkan: tensor %q has %d bytes, kernels reach 16 GiB of one: %w", l.Tensor.Name, 4*int64(m.stride)*int64(m.rows), model.ErrUnsupported)
+	}
+	key := source{l.Tensor, l.From, l.Rows, l.Run}
+	var err error
+	if m.on = w.shared[key]; m.on.absent() {
+		if m.on, err = w.rows(l, m); err != nil {
+			return nil, err
+		}
+		w.shared[key] = m.on
+	}
+	bias, err := l.BiasValues()
+	if err == nil && bias != nil {
+		m.bias, err = w.upload(vulkan.Bytes(bias), l.Tensor.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.matrices[l] = m
+	return m, nil
+}
+
+// rows uploads the rows of a weight, each from a whole word on.
+func (w *weights) rows(l *model.Linear, m *matrix) (span, error) {
+	data, err := l.Bytes()
+	if err != nil {
+		return span{}, err
+	}
+	size := l.Tensor.Type.RowBytes(l.Cols)
+	if m.typ == l.Tensor.Type && size == 4*m.stride {
+		return w.upload(data, l.Tensor.Name)
+	}
+	even := make([]byte, 4*m.stride*m.rows)
+	for i := range m.rows {
+		row, from := even[4*m.stride*i:4*m.stride*(i+1)], data[i*size:(i+1)*size]
+		if m.typ == l.Tensor.Type {
+			copy(row, from)
+		} else {
+			quant.Dequantize(l.Tensor.Type, vulkan.Floats(row)[:l.Cols], from)
+		}
+	}
+	return w.upload(even, l.Tensor.Name)
+}
+
+// vector returns a norm's weight or bias; absent where there is none.
+func (w *weights) vector(v *model.Vector) (span, error) {
+	if v.Absent() {
+		return span{}, nil
+	}
+	if got, ok := w.vectors[v]; ok {
+		return got, nil
+	}
+	x, err := v.Values()
+	if err != nil {
+		return span{}, err
+	}
+	s, err := w.upload(vulkan.Bytes(x), v.Tensor.Name)
+	if err == nil {
+		w.vectors[v] = s
+	}
+	return s, err
+}
+
+func (w *weights) upload(data []byte, name string) (span, error) {
+	s, err := w.r.heap.alloc(int64(len(data)))
+	if err == nil {
+		err = w.r.upload(s, data)
+	}
+	if err != nil {
+		return span{}, fmt.Errorf("vulkan: tensor %q of %d bytes, behind %d bytes of weights: %w", name, len(data), w.bytes, deviceError(err))
+	}
+	w.bytes += int64(len(data))
+	return s, nil
+}

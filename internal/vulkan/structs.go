@@ -43,10 +43,10 @@ type header struct {
 
 type applicationInfo struct {
 	header
-	name               *byte
-	version, _         uint32
-	engine             *byte
-	engineVersion, api uint32
+	name   *byte
+	_, _   uint32
+	_      *byte
+	_, api uint32
 }
 
 type instanceInfo struct {
@@ -143,9 +143,9 @@ type queueFamily struct {
 
 type queueInfo struct {
 	header
-	flags, family uint32
-	count, _      uint32
-	priorities    *float32
+	_, family  uint32
+	count, _   uint32
+	priorities *float32
 }
 
 type deviceInfo struct {
@@ -226,7 +226,7 @@ type computeInfo struct {
 	index, _ uint32
 }
 
-type pushRange struct{ stages, offset, size uint32 }
+type pushRange struct{ stages, _, size uint32 }
 
 type layoutInfo struct {
 	header

@@ -35,7 +35,6 @@ type backend struct {
 	weights weights
 	rotary  *model.RotaryRows
 	mirrors mirrors
-	reader  attention.Reader
 
 	embedded, hidden, q, attended, logits, guessed slot
 	k, v                                           [2]slot // until the second next call

@@ -66,7 +66,7 @@ func (h *Hub) Outline(ctx context.Context, name string, headBytes int64) (*Outli
 		if h.options.Offline {
 			return nil, fmt.Errorf("hub: %s: %w: not in the cache, and HF_HUB_OFFLINE forbids the network", name, ErrOffline)
 		}
-		o, err := h.outlineFrom(ctx, name, s, headBytes)
+		o, err := heads{h}.outline(ctx, name, s, headBytes)
 		if err == nil {
 			o.Source = src.String()
 			return o, nil
@@ -79,8 +79,11 @@ func (h *Hub) Outline(ctx context.Context, name string, headBytes int64) (*Outli
 	return nil, fmt.Errorf("hub: headers of %s: %w", name, errors.Join(tried...))
 }
 
-func (h *Hub) outlineFrom(ctx context.Context, name string, s outlined, headBytes int64) (_ *Outline, err error) {
-	main, files, err := s.outline(ctx, h)
+// heads fetches the beginnings of files.
+type heads struct{ *Hub }
+
+func (h heads) outline(ctx context.Context, name string, s outlined, headBytes int64) (_ *Outline, err error) {
+	main, files, err := s.outline(ctx, h.Hub)
 	if err != nil {
 		return nil, err
 	}
@@ -91,27 +94,27 @@ func (h *Hub) outlineFrom(ctx context.Context, name string, s outlined, headByte
 	o := &Outline{Result: Result{Name: name, Path: filepath.Join(dir, filepath.FromSlash(main))}, HeadBytes: headBytes, dir: dir}
 	for _, d := range files {
 		d.dest = filepath.Join(dir, filepath.FromSlash(d.dest))
-		if err := h.fetchHead(ctx, d, headBytes); err != nil {
+		if err := h.fetch(ctx, d, headBytes); err != nil {
 			return nil, errors.Join(err, o.Close())
 		}
 	}
 	return o, nil
 }
 
-// fetchHead makes a file of a remote file's length with its first bytes, of a JSON file with all; it asks three times where that may help.
-func (h *Hub) fetchHead(ctx context.Context, d download, headBytes int64) error {
+// fetch makes a file of a remote file's length with its first bytes, of a JSON file with all; it asks three times where that may help.
+func (h heads) fetch(ctx context.Context, d download, headBytes int64) error {
 	if strings.HasSuffix(d.dest, ".json") {
 		headBytes = listingBytesMax
 	}
 	for attempt := 1; ; attempt++ {
-		err := h.attemptHead(ctx, d, headBytes)
+		err := h.attempt(ctx, d, headBytes)
 		if err == nil || attempt == 3 || ctx.Err() != nil || !retryable(err) {
 			return err
 		}
 	}
 }
 
-func (h *Hub) attemptHead(ctx context.Context, d download, headBytes int64) (err error) {
+func (h heads) attempt(ctx context.Context, d download, headBytes int64) (err error) {
 	const slowest = 256 << 10 // bytes a second
 	ctx, cancel := context.WithTimeoutCause(ctx, h.options.StallTimeout+time.Duration(headBytes/slowest)*time.Second, errStalled)
 	defer cancel()

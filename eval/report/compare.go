@@ -191,7 +191,7 @@ func (g *Group) finish() {
 	if len(g.Tasks) > 1 && g.Metric.Kind == eval.Percent {
 		g.Metric.Name = "mean of tasks"
 	}
-	g.noteBuilds()
+	noteBuilds(g)
 	g.groupTasks()
 	g.measure()
 	for _, s := range g.Series {
@@ -248,7 +248,7 @@ func canonical(spec string) string {
 }
 
 // noteBuilds says where times are of several builds or machines.
-func (g *Group) noteBuilds() {
+func noteBuilds(g *Group) {
 	of := map[string][]string{} // runs by build and machine
 	for _, s := range g.Series {
 		r := s.run.Results

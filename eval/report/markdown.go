@@ -23,14 +23,14 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 }
 
 func (g *Group) writeMarkdown(w io.Writer) error {
-	head, rows := g.table("–")
+	head, rows := tables{g}.table("–")
 	if g.Apart != "" {
 		fmt.Fprintf(w, "%s\n\n", g.heading())
 	}
 	if err := markdownTable(w, head, rows, "`"); err != nil {
 		return err
 	}
-	if head, rows = g.taskTable("–"); len(rows) > 1 {
+	if head, rows = (tables{g}).taskTable("–"); len(rows) > 1 {
 		fmt.Fprintln(w)
 		if err := markdownTable(w, head, rows, ""); err != nil {
 			return err

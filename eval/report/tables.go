@@ -11,12 +11,15 @@ import (
 	"terrace/eval"
 )
 
+// tables are a group's, as rows of text.
+type tables struct{ *Group }
+
 // table is the group's: score, kinds of tasks, what is held and read, time. none stands where a series has no value; a column of which
 // none has any is left out.
-func (g *Group) table(none string) (head []string, rows [][]string) {
+func (g tables) table(none string) (head []string, rows [][]string) {
 	read, ttft := g.has(func(s *Series) bool { return s.KVRead > 0 }), g.has(func(s *Series) bool { return s.TTFT > 0 })
 	head = append([]string{"#", "policy", "score ± s.e.", g.against()}, g.Kinds...)
-	head = append(append(head, replayTables{g}.replayHead()...), "KV held")
+	head = append(append(head, replayTables{g.Group}.replayHead()...), "KV held")
 	if read {
 		head = append(head, "KV read a step")
 	}
@@ -39,7 +42,7 @@ func (g *Group) table(none string) (head []string, rows [][]string) {
 			}
 			cells = append(cells, cell)
 		}
-		cells = append(append(cells, replayTables{g}.replayCells(s)...), bytesText(total(s.KVHeld)))
+		cells = append(append(cells, replayTables{g.Group}.replayCells(s)...), bytesText(total(s.KVHeld)))
 		if read {
 			cell := none
 			if s.KVRead > 0 {
@@ -60,7 +63,7 @@ func (g *Group) table(none string) (head []string, rows [][]string) {
 }
 
 // taskTable has a row a task and a column a series, by its policy.
-func (g *Group) taskTable(none string) (head []string, rows [][]string) {
+func (g tables) taskTable(none string) (head []string, rows [][]string) {
 	head = []string{"task"}
 	for _, s := range g.Series {
 		head = append(head, s.Label)
@@ -79,7 +82,7 @@ func (g *Group) taskTable(none string) (head []string, rows [][]string) {
 	return head, rows
 }
 
-func (g *Group) has(value func(s *Series) bool) bool { return slices.ContainsFunc(g.Series, value) }
+func (g tables) has(value func(s *Series) bool) bool { return slices.ContainsFunc(g.Series, value) }
 
 // WriteCSV prints a line a policy and task, and one a policy for all tasks (an empty task): scores with their standard errors, bytes held and
 // read, times in ms, and where they come from. Numbers are not rounded; what was not measured is empty.
@@ -143,11 +146,11 @@ func (s *Series) source() string {
 func (c *Comparison) WriteLaTeX(w io.Writer) error {
 	for _, g := range c.Groups {
 		fmt.Fprintf(w, "%% %s: %s\n", latexText(g.heading()), latexText(unit(g.Metric)))
-		head, rows := g.table("--")
+		head, rows := tables{g}.table("--")
 		if err := latexTable(w, head, rows); err != nil {
 			return err
 		}
-		if head, rows = g.taskTable("--"); len(rows) > 1 {
+		if head, rows = (tables{g}).taskTable("--"); len(rows) > 1 {
 			if err := latexTable(w, head, rows); err != nil {
 				return err
 			}

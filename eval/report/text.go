@@ -34,7 +34,7 @@ func (c *Comparison) WriteText(w io.Writer) error {
 func (g *Group) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s\n", g.heading(), unit(g.Metric))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	columns := g.columns()
+	columns := tables{g}.columns()
 	for _, c := range columns {
 		fmt.Fprint(t, c.head+"\t")
 	}
@@ -70,7 +70,7 @@ type column struct {
 }
 
 // columns are those of the text's table; what no series has measured is left out.
-func (g *Group) columns() []column {
+func (g tables) columns() []column {
 	number := func(format string, of func(s *Series) float64) func(s *Series) string {
 		return func(s *Series) string { return fmt.Sprintf(format, of(s)) }
 	}

@@ -36,10 +36,15 @@ type backend struct {
 	rotary  *model.RotaryRows
 	mirrors mirrors
 
+	results
+	scratch
+}
+
+// results are what calls return.
+type results struct {
 	embedded, hidden, q, attended, logits, guessed slot
 	k, v                                           [2]slot // until the second next call
 	turn                                           int
-	scratch
 }
 
 // scratch is what a call needs beside its results.

@@ -262,7 +262,7 @@ func checkKept(t *testing.T, spec string, set *Set, s *scene, kept [][]int32, wh
 		if !mayDropNewest && int(idx[len(idx)-1]) != n-1 {
 			t.Errorf("%s: head %d loses the newest token", spec, g)
 		}
-		for _, sinks := range []string{"streaming_llm", "expected_attention", "lagkv", "kvzip"} {
+		for _, sinks := range []string{"streaming_llm", "expected_attention", "lagkv", "cur", "kvzip"} {
 			if !mayDropSinks && strings.Contains(spec, sinks) && !slices.Equal(idx[:4], []int32{0, 1, 2, 3}) {
 				t.Errorf("%s: head %d loses a sink: %v", spec, g, idx[:4])
 			}
@@ -327,7 +327,7 @@ func clonePicks(x [][]int32) [][]int32 {
 func TestNames(t *testing.T) {
 	for _, name := range []string{
 		"SnapKVPress", "StreamingLLMPress", "KnormPress", "KeyDiffPress", "TOVAPress", "ObservedAttentionPress",
-		"PyramidKVPress", "AdaKVPress", "ChunkKVPress", "CriticalKVPress", "ThinKPress", "FinchPress", "DuoAttentionPress:pattern=0.5", "QFilterPress:filters=1", "ExpectedAttentionPress", "LagKVPress", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
+		"PyramidKVPress", "AdaKVPress", "ChunkKVPress", "CriticalKVPress", "ThinKPress", "FinchPress", "DuoAttentionPress:pattern=0.5", "QFilterPress:filters=1", "ExpectedAttentionPress", "LagKVPress", "CURPress:use_local_approximation=false", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
 	} {
 		if _, err := Parse(name); err != nil {
 			t.Error(err)

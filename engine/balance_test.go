@@ -24,9 +24,10 @@ func TestDriveBalance(t *testing.T) {
 	}{
 		{"beta_mode=overlap", csdshim.KeysDDR, 3, 4 * 19.2},            // a code is a quarter of a token's KV
 		{"beta_mode=overlap,score=int4", csdshim.KeysNAND, 4, 2 * 3.2}, // half of a token's KV comes from the flash
-		{"query=guess", csdshim.KeysDDR, 3, 4 * 19.2},
-		{"skew=true", csdshim.KeysDDR, 3, 4 * 19.2},
-		{"score=int4", csdshim.KeysNAND, 4, 2 * 3.2},
+		{"query=guess", csdshim.KeysDDR, 3, 4 * 19.2},                  // overlap, unless another is named
+		{"beta_mode=eq4,query=guess", csdshim.KeysDDR, 3, 4 * 19.2},
+		{"beta_mode=eq4,skew=true", csdshim.KeysDDR, 3, 4 * 19.2},
+		{"beta_mode=eq4,score=int4", csdshim.KeysNAND, 4, 2 * 3.2},
 		{"beta_mode=store_forward", csdshim.KeysDDR, 3, 4 * 19.2},
 		{"beta_mode=store_forward,skew=true", csdshim.KeysNAND, 3, 2 * 3.2},
 		{"beta_mode=ratio", csdshim.KeysNAND, 3, 2 * 3.2},
@@ -46,6 +47,9 @@ func TestDriveBalance(t *testing.T) {
 			u := e.TierUse().Balance
 			if u == nil {
 				t.Fatal("nothing was balanced")
+			}
+			if !strings.Contains(c.args, "beta_mode") {
+				c.args += ",beta_mode=overlap"
 			}
 			if strings.Contains(c.args, "fixed") {
 				if math.Abs(u.Share-0.2) > 1e-9 {

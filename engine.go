@@ -104,9 +104,7 @@ func (f *File) Fit(o Options, memory int64) (r fit.Report, err error) {
 	if f.tok == nil {
 		program += tokenizerBytes + int64(m.Vocab)*tokenBytes
 	}
-	r = fit.Of(m, eo, memory-program)
-	r.MemoryBytes, r.ProgramBytes, r.TotalBytes = memory, program, r.TotalBytes+program
-	return r, nil
+	return fit.Of(m, eo, memory, program), nil
 }
 
 // Longest is how many tokens of each of Options.Batch texts at a time fit under Options.Policy, prompt and answer: in Options.Tiers, of
@@ -133,12 +131,11 @@ func (f *File) Longest(o Options, roomBytes int64) (int, error) {
 	if needs := spec.Needs(); needs.Decomposition || needs.KeyBasis {
 		return 0, fmt.Errorf("terrace: %s decomposes the model first: what it keeps is not known from the shape: %w", spec, ErrOption)
 	}
-	texts, hosted := int64(max(o.Batch, 1)), false
+	texts := int64(max(o.Batch, 1))
 	for i := range eo.Tiers {
-		hosted = hosted || eo.Tiers[i].Kind == tier.Host
 		eo.Tiers[i].CapacityBytes /= texts
 	}
-	if !hosted {
+	if tier.HostBytes(eo.Tiers) == 0 {
 		eo.KVBudgetBytes = max(roomBytes/texts, 1)
 	}
 	return engine.Longest(m, eo)
@@ -285,7 +282,7 @@ func (f *File) checkMemory(m *model.Model, eo engine.Options) error {
 	if err := eo.Validate(m); err != nil {
 		return nil // engine.Open says so
 	}
-	need := fit.Of(m, eo, 0).BuffersBytes + engine.KVBytes(m, eo, 1)
+	need := fit.Of(m, eo, 0, 0).BuffersBytes + engine.KVBytes(m, eo, 1)
 	for _, l := range memlimit.All() {
 		want := need
 		if l.Mapped {

@@ -73,16 +73,18 @@ func OutlineFile(ctx context.Context, name string, o Options) (f *File, whole bo
 			return nil, false, err
 		}
 		f := &File{name: name, outline: got}
-		if f.weights, err = weights.Open(got.Path); err == nil {
-			_, err = f.Model()
-		}
-		if err == nil && f.headed(got.HeadBytes) {
-			return f, got.HeadBytes == 0, nil
+		f.weights, err = weights.Open(got.Path)
+		whole := err == nil && f.headed(got.HeadBytes)
+		if whole {
+			if _, err = f.Model(); err == nil {
+				return f, got.HeadBytes == 0, nil
+			}
 		}
 		if err == nil {
 			err = fmt.Errorf("terrace: headers of %s are longer than %d bytes: %w", name, head, weights.ErrFormat)
 		}
-		if cerr := f.Close(); got.HeadBytes == 0 || head >= most {
+		// Where not all of a header is there it cannot be told from a damaged one: more of it is asked for.
+		if cerr := f.Close(); whole || got.HeadBytes == 0 || head >= most || !errors.Is(err, weights.ErrFormat) {
 			return nil, false, marked{errors.Join(err, cerr), ErrModel}
 		}
 	}

@@ -46,7 +46,7 @@ func planMemory(m *model.Model, o engine.Options, memory, used, kv int64) (Plan,
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{MemoryBytes: memory, UsedBytes: used, BuffersBytes: fit.Of(m, o, 0).BuffersBytes + heapSlack, TotalBytes: w.TotalBytes(), LeastBytes: w.LeastBytes()}
+	p := Plan{MemoryBytes: memory, UsedBytes: used, BuffersBytes: fit.Of(m, o, 0, 0).BuffersBytes + heapSlack, TotalBytes: w.TotalBytes(), LeastBytes: w.LeastBytes()}
 	rest, least := memory-p.UsedBytes-p.BuffersBytes, engine.KVBytes(m, o, 1)
 	all := engine.KVBytes(m, o, o.Context) * int64(max(o.Batch, 1))
 	whole := w.WholeBytes()
@@ -88,7 +88,7 @@ func (f *File) Plan(o Options, memory int64) (Plan, error) {
 	if memory == 0 {
 		memory = memlimit.Available()
 	}
-	p, err := planMemory(m, eo, memory, memlimit.Resident(), hostBytes(eo))
+	p, err := planMemory(m, eo, memory, memlimit.Resident(), tier.HostBytes(eo.Tiers))
 	if err != nil {
 		return p, fmt.Errorf("terrace: %s: %w", f.name, marked{err, ErrMemory})
 	}
@@ -98,16 +98,6 @@ func (f *File) Plan(o Options, memory int64) (Plan, error) {
 		}
 	}
 	return p, nil
-}
-
-// hostBytes is the host memory that tiers give to KV; 0 = they say nothing.
-func hostBytes(eo engine.Options) int64 {
-	for _, t := range eo.Tiers {
-		if t.Kind == tier.Host {
-			return t.CapacityBytes
-		}
-	}
-	return 0
 }
 
 // tokensIn is the longest text, at most the context, whose KV fits so many bytes.
@@ -175,14 +165,14 @@ func (f *File) boundBy(m *model.Model, o *Options, eo *engine.Options, memory, u
 	if err := valid.Validate(m); err != nil {
 		return err
 	}
-	p, err := planMemory(m, valid, memory, used, hostBytes(valid))
+	p, err := planMemory(m, valid, memory, used, tier.HostBytes(valid.Tiers))
 	if err != nil {
 		return fmt.Errorf("terrace: %s: %w", f.name, marked{err, ErrMemory})
 	}
 	if p.StepBytes > 0 { // passes may be longer, where that leaves weights most of what they have
 		longer := valid
 		o.lengthenChunks(&longer)
-		if q, err := planMemory(m, longer, memory, used, hostBytes(valid)); err == nil && q.WeightsBytes >= p.WeightsBytes-p.WeightsBytes/8 {
+		if q, err := planMemory(m, longer, memory, used, tier.HostBytes(valid.Tiers)); err == nil && q.WeightsBytes >= p.WeightsBytes-p.WeightsBytes/8 {
 			p, eo.ChunkTokens = q, longer.ChunkTokens
 		}
 	}
@@ -205,7 +195,7 @@ func (f *File) tooSmall(m *model.Model, eo engine.Options, used int64) int64 {
 	if free == 0 || eo.Validate(m) != nil {
 		return 0
 	}
-	if need := f.weights.SizeBytes() + fit.Of(m, eo, 0).BuffersBytes + engine.KVBytes(m, eo, 1); need <= free {
+	if need := f.weights.SizeBytes() + fit.Of(m, eo, 0, 0).BuffersBytes + engine.KVBytes(m, eo, 1); need <= free {
 		return 0
 	}
 	return used + free/10*9

@@ -108,8 +108,13 @@ func (h heads) fetch(ctx context.Context, d download, headBytes int64) error {
 	}
 	for attempt := 1; ; attempt++ {
 		err := h.attempt(ctx, d, headBytes)
-		if err == nil || attempt == 3 || ctx.Err() != nil || !retryable(err) {
+		if err == nil || attempt == 3 || !retryable(err) {
 			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(h.options.RetryDelay):
 		}
 	}
 }

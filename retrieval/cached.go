@@ -323,11 +323,3 @@ func (c *cached) free() error {
 	c.cache = nil
 	return err
 }
-
-// InMemory reports whether a token of a KV head, by its index in the cache, is in host memory now; where drives attend, none is.
-func (t *Sequence) InMemory(layer, kvHead, index int) bool {
-	if c, ok := t.res.(*cached); ok && c.serves(layer) {
-		return c.cache.Has(layer, kvHead, int32(index))
-	}
-	return !t.OnDrives() && t.seq.InMemory(layer, kvHead, index)
-}

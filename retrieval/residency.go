@@ -116,3 +116,11 @@ func (r streamed) prefetch(layer int, pos int32, _ bool) {
 }
 
 func (r streamed) release(layer int) error { return r.t.f.storeError(r.t.seq.Release(layer)) }
+
+// InMemory reports whether a token of a KV head, by its index in the cache, is in host memory now; where drives attend, none is.
+func (t *Sequence) InMemory(layer, kvHead, index int) bool {
+	if c, ok := t.res.(*cached); ok && c.serves(layer) {
+		return c.cache.Has(layer, kvHead, int32(index))
+	}
+	return !t.OnDrives() && t.seq.InMemory(layer, kvHead, index)
+}

@@ -60,13 +60,13 @@ const waitingStep = 128
 
 // waitingRoom is how many tokens there is room for where n wait: as many as wait before they are grouped, at most.
 func waitingRoom(need *policy.ClusterSketch, n int) int {
-	return max(min((n+waitingStep-1)/waitingStep*waitingStep, need.Update+need.Recent+1), n)
+	return min((n+waitingStep-1)/waitingStep*waitingStep, need.Update+need.Recent+1)
 }
 
-// grown appends; a slice that is too short becomes one with just so much room.
+// grown appends; a slice that is too short becomes one with so much room, or what it takes.
 func grown(s, more []float32, room int) []float32 {
 	if len(s)+len(more) > cap(s) {
-		s = append(make([]float32, 0, room), s...)
+		s = append(make([]float32, 0, max(room, len(s)+len(more))), s...)
 	}
 	return append(s, more...)
 }

@@ -71,8 +71,7 @@ func (s *Size) clusters(need *policy.ClusterSketch, dim, tokens int) {
 	row, least := dim+need.ValueDim, 8/float64(need.Update) // clusters a token: of generated text at least 8 a time
 	rate := max(1/float64(need.Size), least)
 	groups := min(int(float64(tokens)*rate)+4+8*(tokens/max(need.Segment, 1)), tokens)
-	waiting := min(waitingRoom(need, tokens), need.Update+need.Recent+1)
-	s.Bytes += int64(4*groups*(row+1) + tokens*memberBytes(groups) + 4*waiting*row)
+	s.Bytes += int64(4*groups*(row+1) + tokens*memberBytes(groups) + 4*waitingRoom(need, tokens)*row)
 }
 
 // product adds a Product.

@@ -50,11 +50,11 @@ type compareCommand struct {
 	*app
 
 	html, svg, frontier, title, against, lmEval, output string
-	json, markdown, csv                         bool
+	json, markdown, csv                                 bool
 }
 
 func (c *compareCommand) run(dirs []string) error {
-	print, err := c.printer()
+	write, err := c.printer()
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (c *compareCommand) run(dirs []string) error {
 			return err
 		}
 	}
-	return print(compared, c.stdout)
+	return write(compared, c.stdout)
 }
 
 // printer prints a comparison in the form that was asked for.

@@ -22,11 +22,11 @@ func dropAdvice(spec *policy.Spec, prompt, later, held int, freed int64) string 
 		return ""
 	}
 	if window := spec.Unscored(); window >= held-later && dropped < prompt {
-		return fmt.Sprintf("policy %s keeps its window, the newest %d tokens, first: of a prompt of %d tokens it kept the newest %d and chose none by score; a budget in tokens (budget=1024) leaves short prompts whole, window_size=N makes the window smaller",
+		return fmt.Sprintf("policy %s keeps its window, the newest %d tokens, first: of a prompt of %d tokens it kept the newest %d and chose none by score; a budget in tokens, where the policy has one (budget=1024), leaves short prompts whole, window_size=N makes the window smaller",
 			spec, window, prompt, prompt-dropped)
 	}
 	if prompt+later < shortText && freed >= 0 && freed < smallDrop {
-		return fmt.Sprintf("policy %s dropped %d of %d tokens, which frees %d KiB: a budget in tokens (budget=1024) leaves short texts whole", spec, dropped, prompt+later, freed>>10)
+		return fmt.Sprintf("policy %s dropped %d of %d tokens, which frees about %d KiB: a budget in tokens, where the policy has one (budget=1024), leaves short texts whole", spec, dropped, prompt+later, freed>>10)
 	}
 	return ""
 }

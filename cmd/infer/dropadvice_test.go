@@ -18,7 +18,7 @@ func TestDropAdvice(t *testing.T) {
 		{"snapkv:budget=50%", 40, 8, 28, 1 << 19, "kept the newest 20 and chose none by score"},
 		{"snapkv:budget=50%", 128, 8, 72, -1, "of a prompt of 128 tokens it kept the newest 64 and"},
 		{"snapkv:budget=50%", 130, 8, 73, -1, ""}, // one of 65 was chosen
-		{"snapkv:budget=50%,window_size=4", 40, 8, 28, 1<<20 - 1, "dropped 20 of 48 tokens, which frees 1023 KiB"},
+		{"snapkv:budget=50%,window_size=4", 40, 8, 28, 1<<20 - 1, "dropped 20 of 48 tokens, which frees about 1023 KiB"},
 		{"snapkv:budget=50%,window_size=4", 40, 8, 28, 1 << 20, ""},
 		{"snapkv:budget=50%,window_size=4", 40, 8, 28, -1, ""},
 		{"knorm", 31, 0, 16, 1 << 10, "dropped 15 of 31 tokens"},

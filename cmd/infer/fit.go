@@ -155,7 +155,7 @@ func (c *fitCommand) judge(l *loaded, o terrace.Options, a *fitAnswer) error {
 	}
 	if tiers, err := parseTiers(c.kv.tiers); err != nil {
 		return err
-	} else if host := hostOf(tiers); host > 0 {
+	} else if host := tier.HostBytes(tiers); host > 0 {
 		if a.TotalBytes = fixed + host; a.TotalBytes > a.MemoryBytes {
 			fits = false
 			a.why = fmt.Sprintf("the process needs %s beside its tier's %s, %s is given", units.FormatBytes(fixed), units.FormatBytes(host), units.FormatBytes(a.MemoryBytes))
@@ -163,16 +163,6 @@ func (c *fitCommand) judge(l *loaded, o terrace.Options, a *fitAnswer) error {
 	}
 	a.Fits, a.LongestText, a.Policy = &fits, longest, c.kv.policyName()
 	return nil
-}
-
-// hostOf is the size of the host tier, 0 = there is none.
-func hostOf(tiers []tier.Tier) int64 {
-	for _, t := range tiers {
-		if t.Kind == tier.Host {
-			return t.CapacityBytes
-		}
-	}
-	return 0
 }
 
 // openShape opens a model as far as its shape; one that is not here is not fetched, where its source gives its headers.

@@ -40,7 +40,7 @@ func mixerWidth(r *model.RecurrentParams) int {
 	return n
 }
 
-// descriptorBytes is what a page of a KV head takes beside its keys and values.
+// descriptorBytes is about what a page of a KV head takes beside its keys and values: estimated from peaks of SmolLM2 and Gemma 3.
 const descriptorBytes = 160
 
 // tables is the heap that a text of n tokens needs: descriptors of its pages and angles of its positions. Go's collector lets the heap
@@ -62,9 +62,9 @@ func tables(m *model.Model, o engine.Options, n int) int64 {
 	return 2 * bytes
 }
 
-// Of computes what of the model fits beside the process: weights are mapped whole, activations are those of one prefill chunk, KV pages
-// are whole. Validate must have filled o.
-func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
+// Of computes what of the model fits beside so many bytes of the process: weights are mapped whole, activations are those of one prefill
+// chunk, KV pages are whole. Validate must have filled o.
+func Of(m *model.Model, o engine.Options, memoryBytes, programBytes int64) Report {
 	width, beyond := 0, 0 // bytes of a row at a time; numbers beside the residual, of rows that carry more
 	if wide := m.RowWidth(); wide > m.Hidden {
 		beyond = 2*wide + 2*m.Hidden + 2*m.PerLayer
@@ -80,7 +80,7 @@ func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
 		}
 		width = max(width, 4*(2*m.Hidden+mixerWidth(&m.Params.Layers[i].Recurrent)))
 	}
-	r := Report{WeightsBytes: m.File.SizeBytes(), MemoryBytes: memoryBytes, BuffersBytes: int64(o.ChunkTokens)*int64(width+4*beyond) + int64(4*m.Vocab) + packedPanelBytes, ContextTokens: o.Context}
+	r := Report{WeightsBytes: m.File.SizeBytes(), MemoryBytes: memoryBytes, ProgramBytes: programBytes, BuffersBytes: int64(o.ChunkTokens)*int64(width+4*beyond) + int64(4*m.Vocab) + packedPanelBytes, ContextTokens: o.Context}
 	for _, t := range m.File.Tensors() { // what is packed into larger tiles; the mapped bytes leave
 		r.WeightsBytes += kernels.PackedGrowth(t.Type, t.Rows(), t.Cols())
 	}
@@ -89,12 +89,12 @@ func Of(m *model.Model, o engine.Options, memoryBytes int64) Report {
 	r.StateBytes = 2 * m.Cache().StateBytes()
 	r.KVBytesAtContext = engine.KVBytes(m, o, o.Context)
 	r.TablesBytes, r.Texts = tables(m, o, o.Context), max(o.Batch, 1)
-	free := memoryBytes - r.WeightsBytes - r.BuffersBytes
+	free := memoryBytes - r.ProgramBytes - r.WeightsBytes - r.BuffersBytes
 	pages := sort.Search(m.Context/l.Tokens+1, func(pages int) bool {
 		n := (pages + 1) * l.Tokens
 		return int64(r.Texts)*(engine.KVBytes(m, o, n)+tables(m, o, n)) > free
 	})
 	r.LongestContext = min(pages*l.Tokens, m.Context)
-	r.TotalBytes = r.WeightsBytes + r.BuffersBytes + int64(r.Texts)*(r.KVBytesAtContext+r.TablesBytes)
+	r.TotalBytes = r.ProgramBytes + r.WeightsBytes + r.BuffersBytes + int64(r.Texts)*(r.KVBytesAtContext+r.TablesBytes)
 	return r
 }

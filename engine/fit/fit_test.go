@@ -29,10 +29,10 @@ func TestOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: 32, ValueDim: 32, Tokens: 16}
-	if r := Of(m, o, 1<<30); r.KVBytesPerToken != int64(3*2*l.PageBytes()/16) || r.LongestContext != 2048 || r.WeightsBytes <= 0 {
+	if r := Of(m, o, 1<<30, 0); r.KVBytesPerToken != int64(3*2*l.PageBytes()/16) || r.LongestContext != 2048 || r.WeightsBytes <= 0 {
 		t.Errorf("%+v", r)
 	}
-	if r := Of(m, o, 1); r.LongestContext != 0 {
+	if r := Of(m, o, 1, 0); r.LongestContext != 0 {
 		t.Errorf("%+v in one byte", r)
 	}
 }

@@ -22,6 +22,16 @@ const (
 // Tier is one tier of the KV cache (tierspec.Parse).
 type Tier = tierspec.Spec
 
+// HostBytes is the host memory that tiers give to KV; 0 = they name none.
+func HostBytes(tiers []Tier) int64 {
+	for _, t := range tiers {
+		if t.Kind == Host {
+			return t.CapacityBytes
+		}
+	}
+	return 0
+}
+
 // Check refuses sets of tiers that mean nothing.
 func Check(tiers []Tier) error {
 	if err := tierspec.Check(tiers, tierspec.Running); err != nil {

@@ -19,7 +19,7 @@ type tables struct{ *Group }
 func (g tables) table(none string) (head []string, rows [][]string) {
 	read, ttft := g.has(func(s *Series) bool { return s.KVRead > 0 }), g.has(func(s *Series) bool { return s.TTFT > 0 })
 	head = append([]string{"#", "policy", "score ± s.e.", g.against()}, g.Kinds...)
-	head = append(append(head, replayTables{g.Group}.replayHead()...), "KV held")
+	head = append(append(head, replayTables(g).replayHead()...), "KV held")
 	if read {
 		head = append(head, "KV read a step")
 	}
@@ -42,7 +42,7 @@ func (g tables) table(none string) (head []string, rows [][]string) {
 			}
 			cells = append(cells, cell)
 		}
-		cells = append(append(cells, replayTables{g.Group}.replayCells(s)...), bytesText(total(s.KVHeld)))
+		cells = append(append(cells, replayTables(g).replayCells(s)...), bytesText(total(s.KVHeld)))
 		if read {
 			cell := none
 			if s.KVRead > 0 {

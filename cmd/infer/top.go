@@ -31,7 +31,7 @@ func newTop(a *app) *cobra.Command {
 		Use:   "top",
 		Short: "Watch a server: texts, tiers and rates",
 		Long: "Watch 'infer serve' at an address: the texts it reads, decodes, holds back and has swapped out, what lies on which tier, and tokens and bytes a second; " +
-			"drawn anew on a terminal until Ctrl-C, printed once elsewhere.",
+			"redrawn on a terminal until Ctrl-C, printed once elsewhere.",
 		Example: "  infer top\n  infer top --addr 10.0.0.5:8080 --api-key-file key --once --json",
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return c.run() },

@@ -11,7 +11,7 @@ import (
 	"terrace/weights/mapped"
 )
 
-// widePart is a tensor of a wider model: the source's with its rows or columns laid out anew.
+// widePart is a tensor of a wider model: the source's with its rows or columns laid out again.
 type widePart struct {
 	tensor *gguf.Tensor
 	kind   quant.Type

@@ -17,7 +17,7 @@ type Tensor struct {
 	load  func() ([]byte, error)
 	parts []*Tensor // of a stacked tensor
 	place place     // where its bytes lie as they are
-	lent  bool      // bytes are read anew at each use (ReadThrough)
+	lent  bool      // bytes are read again at each use (ReadThrough)
 	// readAt reads some of them from the tensor's place; nil = it is not lent, or its place is not known.
 	readAt func(path string, p []byte, offset int64) error
 

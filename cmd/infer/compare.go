@@ -21,7 +21,7 @@ func newCompare(a *app) *cobra.Command {
 		Use:     "compare RUN…",
 		Short:   "Compare evaluation runs: accuracy, time, memory",
 		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another (only samples with equal prompts are paired, at least 8; runs with other settings or another seed are shown apart), and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone. --frontier and --csv are for the suite agreement: closeness to full over bytes moved a token, a panel for each model and length of prompts. --lm-eval DIR writes each policy of finished runs as lm-evaluation-harness writes its results: DIR/MODEL__POLICY/results_DATE.json and samples_TASK_DATE.jsonl.",
-		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a -o md --svg docs/pareto.svg\n  infer compare runs/a --lm-eval lmeval",
+		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a -o md --svg docs/pareto.svg\n  infer compare runs/a --lm-eval lmeval\n  infer compare runs/a --equal-bytes 25%",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageErrorf("compare needs at least one run folder")
@@ -32,6 +32,7 @@ func newCompare(a *app) *cobra.Command {
 	}
 	p := cmd.Flags()
 	p.StringVar(&c.against, "against", report.Full, "policy that the others are measured against, as the runs name it")
+	p.StringVar(&c.equalBytes, "equal-bytes", "", "compare policies at one amount of KV, as a share of what --against has: 25% or read=25% of the bytes that a step reads, held=25% of those that are held; interpolated between the budgets that were run")
 	p.StringVar(&c.html, "html", "", "write a page to this file")
 	p.StringVar(&c.title, "title", "KV policies compared", "title of the page, line below the picture")
 	p.StringVar(&c.svg, "svg", "", "write the Pareto fronts to this file, as a picture for a README")
@@ -42,6 +43,9 @@ func newCompare(a *app) *cobra.Command {
 	p.BoolVar(&c.markdown, "markdown", false, "print the table in Markdown")
 	p.BoolVar(&c.json, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("json", "markdown", "csv", "output")
+	cmd.MarkFlagsMutuallyExclusive("equal-bytes", "frontier")
+	cmd.MarkFlagsMutuallyExclusive("equal-bytes", "lm-eval")
+	cmd.MarkFlagsMutuallyExclusive("equal-bytes", "csv")
 	return cmd
 }
 
@@ -49,8 +53,8 @@ func newCompare(a *app) *cobra.Command {
 type compareCommand struct {
 	*app
 
-	html, svg, frontier, title, against, lmEval, output string
-	json, markdown, csv                                 bool
+	html, svg, frontier, title, against, lmEval, output, equalBytes string
+	json, markdown, csv                                             bool
 }
 
 func (c *compareCommand) run(dirs []string) error {
@@ -64,6 +68,9 @@ func (c *compareCommand) run(dirs []string) error {
 	}
 	compared, err := report.Compare(runs, c.against)
 	if err != nil {
+		return err
+	}
+	if compared, err = c.atBytes(compared); err != nil {
 		return err
 	}
 	if c.html != "" {
@@ -90,6 +97,18 @@ func (c *compareCommand) run(dirs []string) error {
 		}
 	}
 	return write(compared, c.stdout)
+}
+
+// atBytes is the comparison at --equal-bytes, or as it is.
+func (c *compareCommand) atBytes(compared *report.Comparison) (*report.Comparison, error) {
+	if c.equalBytes == "" {
+		return compared, nil
+	}
+	point, err := report.ParseBytesPoint(c.equalBytes)
+	if err != nil {
+		return nil, usageErrorf("--equal-bytes %w", err)
+	}
+	return compared.AtBytes(point)
 }
 
 // printer prints a comparison in the form that was asked for.

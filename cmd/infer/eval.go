@@ -22,6 +22,7 @@ import (
 	evalrun "terrace/eval/run"
 	"terrace/eval/share"
 	"terrace/internal/kernels"
+	"terrace/model"
 	"terrace/policy"
 )
 
@@ -300,6 +301,10 @@ func (c *evalCommand) openRunner(policies []string) (*local.Runner, *loaded, err
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := fitModel(policies, l.model); err != nil {
+		l.close()
+		return nil, nil, err
+	}
 	m := eval.Model{Name: l.nameOfAll(), Vocab: l.model.Vocab, Context: o.Context}
 	if m.Context == 0 {
 		m.Context = l.model.Context
@@ -322,6 +327,23 @@ func (c *evalCommand) openRunner(policies []string) (*local.Runner, *loaded, err
 		r.OnTiers()
 	}
 	return r, l, nil
+}
+
+// fitModel refuses policies whose options cannot hold for the model: every sample would fail.
+func fitModel(policies []string, m *model.Model) error {
+	for _, p := range policies {
+		spec, err := policy.Parse(p)
+		if err != nil {
+			return err
+		}
+		if n := spec.Needs(); n.Decomposition || n.KeyBasis || n.Filters != "" || m.TrainedIndex() != nil {
+			continue // its engine knows more of the model
+		}
+		if _, err := spec.New(policy.Model{Name: m.Name, Layers: m.Cache(), Hidden: m.Hidden, Context: m.Context}); errors.Is(err, policy.ErrModel) {
+			return usageErrorf("--policy %s: %w", p, err)
+		}
+	}
+	return nil
 }
 
 // filtersOf lists the files of filters that policies name: engines that are opened for one hold prompts that others share.

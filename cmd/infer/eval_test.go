@@ -144,6 +144,23 @@ func TestPerplexityPolicies(t *testing.T) {
 	}
 }
 
+// TestEvalUnfit: a policy whose options cannot hold for the model is refused before a sample is run, not failed by each.
+func TestEvalUnfit(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("a b c ", 30)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for policy, want := range map[string]int{"sliminfer:keep=50%/25%/20%/15%/10%": exitUsage, "sliminfer": 0, "infinigen": 0} {
+		out := filepath.Join(dir, policy[:6])
+		code, _, errs := inferWith(t, "", "eval", "-m", tinyModel, "--suite", "perplexity", "--data", text, "--chunk", "32", "--policy", "full", "--policy", policy, "--out", out)
+		if _, err := os.Stat(out); code != want || want != 0 && (err == nil || !strings.HasPrefix(errs, "infer: --policy "+policy+": sliminfer: keep has 5 values")) {
+			t.Errorf("--policy %s: exit %d, want %d; folder: %v; %s", policy, code, want, err, errs)
+		}
+		_ = os.RemoveAll(out)
+	}
+}
+
 func TestEvalUsage(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "r")
 	for name, x := range map[string]struct {

@@ -39,6 +39,7 @@ type dotRow struct {
 // dotChart shows scores with 95 % error bars, one row a series.
 type dotChart struct {
 	Title, Unit   string
+	Caption       string // which are worse than the policy that they are measured against
 	Width, Height float64
 	Left, Right   float64
 	AxisY         float64
@@ -111,8 +112,9 @@ func (g *Group) dots(title string, m eval.Metric, score func(s *Series) (v, stde
 // scoreCharts are the mean of tasks, then each kind of tasks and length, further measures, then each task.
 func (g *Group) scoreCharts() []*dotChart {
 	var out []*dotChart
-	add := func(c *dotChart) {
+	add := func(c *dotChart, diff func(s *Series) *Interval) {
 		if c != nil {
+			c.Caption = g.verdict(diff)
 			out = append(out, c)
 		}
 	}
@@ -122,25 +124,26 @@ func (g *Group) scoreCharts() []*dotChart {
 				return 0, 0, 0, false
 			}
 			return *s.Score, s.StdErr, s.N, true
-		}))
+		}), func(s *Series) *Interval { return s.Diff })
 	}
+	mean := eval.Metric{Name: "mean of tasks", Kind: eval.Percent}
 	for _, kind := range g.Kinds {
-		add(g.dots(kind, eval.Metric{Name: "mean of tasks", Kind: eval.Percent}, func(s *Series) (float64, float64, int, bool) {
+		add(g.dots(kind, mean, func(s *Series) (float64, float64, int, bool) {
 			m, ok := s.Groups[kind]
 			return m.Score, m.StdErr, m.N, ok
-		}))
+		}), g.diffAmong(mean, func(o eval.Outcome) bool { return g.kindOf(o.Task) == kind }))
 	}
 	for _, length := range g.Lengths {
-		add(g.dots("samples of "+length, eval.Metric{Name: "mean of tasks", Kind: eval.Percent}, func(s *Series) (float64, float64, int, bool) {
+		add(g.dots("samples of "+length, mean, func(s *Series) (float64, float64, int, bool) {
 			m, ok := s.Length[length]
 			return m.Score, m.StdErr, m.N, ok
-		}))
+		}), g.diffAmong(mean, func(o eval.Outcome) bool { return o.Labels["length"] == length }))
 	}
 	for _, name := range g.Measures {
 		add(g.dots(name, eval.Metric{Name: "mean over samples", Kind: "plain"}, func(s *Series) (float64, float64, int, bool) {
 			v, ok := s.Values[name]
 			return v, 0, s.N, ok
-		}))
+		}), func(*Series) *Interval { return nil })
 	}
 	for _, task := range g.Tasks {
 		var m eval.Metric
@@ -152,14 +155,25 @@ func (g *Group) scoreCharts() []*dotChart {
 		add(g.dots(task, m, func(s *Series) (float64, float64, int, bool) {
 			t, ok := s.Tasks[task]
 			return t.Score.Score, t.StdErr, t.N, ok && t.N > 0
-		}))
+		}), g.diffAmong(m, func(o eval.Outcome) bool { return o.Task == task }))
 	}
 	return out
+}
+
+// kindOf is the kind of a task; "" where it has none.
+func (g *Group) kindOf(task string) string {
+	for _, s := range g.Series {
+		if t, ok := s.Tasks[task]; ok {
+			return t.Metric.Group
+		}
+	}
+	return ""
 }
 
 // frontChart is score over a cost, with the Pareto front.
 type frontChart struct {
 	Title, XLabel, YLabel string
+	Caption               string // which are worse than the policy that they are measured against
 	Width, Height         float64
 	Left, Right, Top, Low float64
 	XTicks, YTicks        []tick
@@ -291,6 +305,9 @@ func (g *Group) fronts() []*frontChart {
 		g.frontChart("Score and time between tokens", "median ITL, milliseconds", ofAll, gap),
 	} {
 		if c != nil {
+			if c.Caption == "" {
+				c.Caption = g.verdict(func(s *Series) *Interval { return s.Diff })
+			}
 			out = append(out, c)
 		}
 	}
@@ -300,6 +317,7 @@ func (g *Group) fronts() []*frontChart {
 // heatChart is depth × length of one series.
 type heatChart struct {
 	Title         string
+	Caption       string // the difference of the series, where it is worse or better
 	Width, Height float64
 	Cells         []heatCell
 	Rows, Columns []tick
@@ -333,7 +351,11 @@ func (g *Group) heats() []*heatChart {
 		if len(cells) > 0 {
 			byNumber(depths)
 			byNumber(contexts)
-			out = append(out, heat(fmt.Sprintf("%d %s", s.Number, s.Label), depths, contexts, cells))
+			h := heat(fmt.Sprintf("%d %s", s.Number, s.Label), depths, contexts, cells)
+			if d := s.Diff; d != nil && d.High < 0 {
+				h.Caption = fmt.Sprintf("Worse than %s: %s points.", g.Against, d)
+			}
+			out = append(out, h)
 		}
 	}
 	return out

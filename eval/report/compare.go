@@ -63,12 +63,20 @@ type Series struct {
 	Length map[string]run.Score      `json:"length,omitempty"` // means over tasks by length of the sample
 	// ValueDiffs are the differences of Values.
 	ValueDiffs map[string]*Interval `json:"value_diffs,omitempty"`
+	// Between are the policies that a series of [Comparison.AtBytes] is made of; nil: it was run so.
+	Between []PolicyPart `json:"between,omitempty"`
 
 	outcomes    []eval.Outcome
 	family      string
 	canonical   string // the policy, however it is spelled
 	fingerprint string // of the model's weights
 	run         *Run
+}
+
+// PolicyPart is the weight of a policy that was run in a series between two.
+type PolicyPart struct {
+	Policy string  `json:"policy"`
+	Weight float64 `json:"weight"` // of all parts 1
 }
 
 // Interval is a difference with its 95 % paired bootstrap interval.

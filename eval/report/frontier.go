@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"terrace/policy"
 )
 
 // frontierPoint is one policy of one model and one set of settings: how far from full, for how many bytes.
@@ -97,13 +99,18 @@ func lineOf(spec string) string {
 	name, params, _ := strings.Cut(spec, ":")
 	var kept []string
 	for _, p := range strings.Split(params, ",") {
-		k, v, _ := strings.Cut(p, "=")
-		if p == "" || strings.HasSuffix(v, "%") || k == "budget" || k == "ratio" || k == "p" || k == "dense_layers" {
+		if p == "" || isBudget(spec, p) {
 			continue
 		}
 		kept = append(kept, strings.TrimPrefix(strings.TrimPrefix(p, "select="), "score="))
 	}
 	return strings.Join(append([]string{name}, kept...), " ")
+}
+
+// isBudget reports whether a parameter of a spec says how much is kept or read.
+func isBudget(spec, param string) bool {
+	k, v, _ := strings.Cut(param, "=")
+	return strings.HasSuffix(v, "%") || k == "budget" || k == "ratio" || k == "p" || k == "dense_layers" || k == policy.BudgetParam(spec)
 }
 
 // models are those of a group's series, in order of appearance.
@@ -186,14 +193,14 @@ func (c *Comparison) WriteFrontier(w io.Writer, note string) error {
 		return fmt.Errorf("report: no run says how many bytes a step moves (suite agreement): %w", ErrNothing)
 	}
 	styles := lineStyles(panels)
-	d := pictureData{Title: "Divergence from full over bytes moved a token", Note: note, Style: template.CSS(pageStyle), Width: 2*pictureMargins + frontierWidth}
+	d := pictureData{Title: "Divergence from full over bytes moved a token", Note: note, Verdict: "KL 0 is full: a point is worse than full by its height.", Style: template.CSS(pageStyle), Width: 2*pictureMargins + frontierWidth}
 	y := float64(pictureTop)
 	for _, p := range panels {
 		chart := p.chart(styles)
 		d.Charts = append(d.Charts, placedChart{X: pictureMargins, Y: y, Chart: chart})
 		y += chart.Height + pictureGap + 16
 	}
-	d.Height = y - 6
+	d.Height = y + 10
 	if err := picture().ExecuteTemplate(w, "picture", d); err != nil {
 		return fmt.Errorf("report: picture: %w", err)
 	}

@@ -33,12 +33,13 @@ func tenth(v float64) float64 { return math.Round(v*10) / 10 }
 
 // pageData is what the template shows.
 type pageData struct {
-	Title  string
-	Style  template.CSS
-	Apart  string
-	Runs   []Run
-	Groups []pageGroup
-	Made   []made
+	Title   string
+	Style   template.CSS
+	Apart   string
+	Against string
+	Runs    []Run
+	Groups  []pageGroup
+	Made    []made
 }
 
 type pageGroup struct {
@@ -46,6 +47,7 @@ type pageGroup struct {
 	Suite, Unit string
 	Notes       []string
 	Rows        []pageRow
+	Budgets     []*frontChart
 	Fronts      []*frontChart
 	Heats       []*heatChart
 	Charts      []*dotChart
@@ -56,7 +58,8 @@ type pageRow struct {
 	Number, N, Failed   int
 	Label, Class, Path  string
 	Score, StdErr, Diff string
-	TTFT, ITL, KV, Peak string
+	TTFT, ITL           string
+	KV, Read, Peak      string
 }
 
 // made says how a run came about.
@@ -69,7 +72,8 @@ type made struct {
 func (c *Comparison) WriteHTML(w io.Writer, title string) error {
 	d := pageData{Title: title, Style: template.CSS(pageStyle), Apart: c.apartNotice(), Runs: c.Runs}
 	for _, g := range c.Groups {
-		d.Groups = append(d.Groups, pageGroup{Suite: g.heading(), Against: g.against(), Notes: g.Notes, Unit: unit(g.Metric), Rows: g.rows(), Fronts: g.fronts(), Heats: g.heats(), Charts: g.scoreCharts()})
+		d.Against = g.Against
+		d.Groups = append(d.Groups, pageGroup{Suite: g.heading(), Against: g.against(), Notes: g.Notes, Unit: unit(g.Metric), Rows: g.rows(), Budgets: g.budgetCharts(), Fronts: g.fronts(), Heats: g.heats(), Charts: g.scoreCharts()})
 	}
 	for _, r := range c.Runs {
 		o, m := r.Results.Options, r.Results.Machine
@@ -93,7 +97,7 @@ func (g *Group) rows() []pageRow {
 	for _, s := range g.Series {
 		st := styles[s.family]
 		r := pageRow{Number: s.Number, N: s.N, Failed: s.Failed, Label: s.Label, Class: st.class, Path: marker(st.shape, 7, 7, 5),
-			Score: "–", Diff: "–", TTFT: "–", ITL: "–", KV: bytesText(total(s.KVHeld)), Peak: bytesText(total(s.KVMean))}
+			Score: "–", Diff: "–", TTFT: "–", ITL: "–", KV: bytesText(total(s.KVHeld)), Read: bytesText(int64(s.KVRead)), Peak: bytesText(total(s.KVMean))}
 		if s.Score != nil {
 			r.Score, r.StdErr = fmt.Sprintf("%.2f", *s.Score), fmt.Sprintf("%.2f", s.StdErr)
 		}

@@ -19,6 +19,7 @@ var picture = sync.OnceValue(func() *template.Template {
 // pictureData is what the template shows: charts side by side, and below them what the numbers mean.
 type pictureData struct {
 	Title, Note   string
+	Verdict       string // which series are worse than the policy that they are measured against
 	Style         template.CSS
 	Width, Height float64
 	Charts        []placedChart
@@ -67,7 +68,11 @@ func (g *Group) WritePicture(w io.Writer, note string) error {
 		st := styles[s.family]
 		d.Keys = append(d.Keys, pictureKey{X: x + 16, Y: y + 4, Class: st.class, Path: marker(st.shape, x+6, y, 5), Text: fmt.Sprintf("%d %s", s.Number, brief(s.Label))})
 	}
+	d.Verdict = g.verdict(func(s *Series) *Interval { return s.Diff })
 	d.Height = keys + float64(rows*keyHeight) + 18
+	if d.Verdict != "" {
+		d.Height += 16
+	}
 	if err := picture().ExecuteTemplate(w, "picture", d); err != nil {
 		return fmt.Errorf("report: picture: %w", err)
 	}

@@ -126,6 +126,9 @@ func (p Plan) String() string {
 
 // bound bounds weights and KV by one memory: Options.Memory, or what is free where the model does not fit that.
 func (f *File) bound(m *model.Model, o *Options, eo *engine.Options) error {
+	if _, err := expertBias(o); err != nil {
+		return err
+	}
 	memory, err := parseMemory(o.Memory)
 	if err != nil {
 		return err
@@ -180,10 +183,7 @@ func (f *File) boundBy(m *model.Model, o *Options, eo *engine.Options, memory, u
 		eo.KVBudgetBytes = p.KVBytes
 	}
 	o.notice("%s", p)
-	if m.Streamed() != nil { // an engine on the same file has bounded them
-		return nil
-	}
-	return m.Stream(model.StreamOptions{BudgetBytes: p.WeightsBytes, Notice: o.Notice})
+	return f.boundWeights(m, o, p.WeightsBytes)
 }
 
 // freeMemory is what can be used here without swapping.

@@ -111,7 +111,8 @@ func TestOptionsWeights(t *testing.T) {
 			}
 		}
 	}
-	for _, o := range []Options{{Weights: "8GiB"}, {Memory: "none"}, {Weights: "host=1GiB", Memory: "1GiB"}, {Weights: "host=1GiB", Backend: "gorgonia"}} {
+	for _, o := range []Options{{Weights: "8GiB"}, {Memory: "none"}, {Weights: "host=1GiB", Memory: "1GiB"}, {Weights: "host=1GiB", Backend: "gorgonia"}, {ExpertBias: "experts=1"},
+		{Memory: "1GiB", ExpertBias: "experts=1"}, {Weights: "host=1GiB", ExpertBias: "1"}} {
 		if _, err := Open(t.Context(), f.Path(), o); !errors.Is(err, ErrOption) {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -149,5 +150,32 @@ func TestLargerThanFree(t *testing.T) {
 	lines, streamed, err = run(1<<20, Options{})
 	if text := strings.Join(lines, "; "); err != nil || streamed || !strings.Contains(text, "at least") || !strings.Contains(text, "tried with all weights") {
 		t.Errorf("1 MiB is free: streamed %v, %v, %q", streamed, err, lines)
+	}
+}
+
+// TestExpertBiasOnce: engines on one file have one bias.
+func TestExpertBiasOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	spec := convert.Spec{Arch: "gpt-oss", Layers: 2, Hidden: 128, HeadDim: 64, Heads: 2, KVHeads: 1, SpecExperts: convert.SpecExperts{Experts: 8, ExpertsUsed: 2}, Vocab: 300, Context: 256, Seed: 7}
+	spec.SetDefaults()
+	if err := convert.Synthesize(t.Context(), path, spec, convert.Options{Type: quant.Q8_0}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, c := range []struct {
+		bias string
+		want error
+	}{{"margin=20%", nil}, {"margin=20%", nil}, {"margin=30%", ErrOption}, {"", ErrOption}} {
+		e, err := f.Engine(t.Context(), Options{Weights: "host=1GiB", ExpertBias: c.bias})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%q: %v, want %v", c.bias, err, c.want)
+		}
+		if err == nil {
+			defer e.Close()
+		}
 	}
 }

@@ -22,6 +22,7 @@ type Options struct {
 	Tiers        []string // where KV lies, fastest first: "host=256MiB", "ssd=/path,8GiB", "csd=unix:/socket"; none = host memory without a limit
 	Weights      string   // of the model's weights at most so much lies in memory, the rest is read from its file as it is needed: "host=8GiB"; "" = all that is used
 	Memory       string   // one bound for the process, such as "8GiB": weights and KV are planned within it, said by Notice; "" = none, but that a model larger than what is free is bounded by that
+	ExpertBias   string   // trades the text for fewer reads of experts where Weights or Memory bounds them: "margin=20%", "experts=3" or both (docs/weights.md); "" = the text of all weights in memory
 	MemoryBeside int64    // of Memory, bytes that are the caller's, not the model's
 	Context      int      // tokens of a text at most; 0 = what the model was trained for
 	Threads      int      // that compute; 0 = one a CPU

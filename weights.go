@@ -7,6 +7,7 @@ import (
 	"terrace/engine/tier"
 	"terrace/internal/tierspec"
 	"terrace/model"
+	"terrace/weights/stream"
 )
 
 // parseWeights reads Options.Weights; 0 = no limit.
@@ -36,10 +37,39 @@ func (f *File) stream(m *model.Model, o *Options, eo *engine.Options) error {
 	if plan, err := m.StreamPlan(); err == nil && budget < plan.WholeBytes() {
 		o.lengthenChunks(eo)
 	}
+	return f.boundWeights(m, o, budget)
+}
+
+// boundWeights bounds a file's weights, unless an engine on the same file has.
+func (f *File) boundWeights(m *model.Model, o *Options, budget int64) error {
+	bias, err := expertBias(o)
+	if err != nil {
+		return err
+	}
 	if m.Streamed() != nil {
+		if m.Bias() != bias {
+			return fmt.Errorf("terrace: expert bias %q: an engine on the same file has %q: %w", bias, m.Bias(), ErrOption)
+		}
 		return nil
 	}
-	return m.Stream(model.StreamOptions{BudgetBytes: budget, Notice: o.Notice})
+	if err := m.CheckBias(bias); err != nil {
+		return fmt.Errorf("terrace: %s: %w", f.name, marked{err, ErrOption})
+	}
+	return m.Stream(model.StreamOptions{BudgetBytes: budget, Notice: o.Notice, Bias: bias})
+}
+
+// expertBias reads Options.ExpertBias.
+func expertBias(o *Options) (b stream.Bias, err error) {
+	switch {
+	case o.ExpertBias == "":
+		return b, nil
+	case o.Weights == "" && o.Memory == "":
+		return b, fmt.Errorf("terrace: expert bias %s: all weights are in memory, it saves reads where Weights or Memory bounds them: %w", o.ExpertBias, ErrOption)
+	}
+	if b, err = stream.ParseBias(o.ExpertBias); err != nil {
+		return b, fmt.Errorf("terrace: expert bias %w", marked{err, ErrOption})
+	}
+	return b, nil
 }
 
 // streamedChunk is the prompt tokens of a pass where weights are read as they are needed: each pass reads those that do not fit once, so

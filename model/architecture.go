@@ -20,6 +20,7 @@ type Model struct {
 	Inputs func(w *Linear, x []float32) error
 
 	streamed *stream.Store // what of the weights is in memory; nil = all that was used
+	bias     bias
 }
 
 // show hands x to Inputs, once a tensor.

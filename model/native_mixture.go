@@ -14,6 +14,10 @@ type moeScratch struct {
 	scores  []float64 // of one row's experts, to choose by
 	weights []float64 // of one row's experts, before they are normalised
 	order   []int
+
+	prefer []bool  // experts that others give way to (bias.go); nil = none
+	margin float64 // by how much their weight may be less
+	moved  int     // choices that gave way
 }
 
 // mixture routes each row to its experts (Router) and adds their outputs by weight, and what the shared network gives. Rows of one
@@ -42,7 +46,9 @@ func (b *native) routed(ph arithmetic, layer int, out product, in, logits []floa
 	if err != nil {
 		return err
 	}
+	b.streaming.prefer(layer, s)
 	s.route(&m.Config, logits, bias, n)
+	b.streaming.biased(n)
 	for i := range s.share[:n*len(factors)] {
 		s.share[i] *= factors[i%len(factors)]
 	}

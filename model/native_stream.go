@@ -19,6 +19,7 @@ type streaming struct {
 	outs   []float32  // of experts that are computed as they come, [experts of the step, rows, D]
 	at     []int      // where each expert's begin
 	likely []int
+	choose *stream.Chooser // nil: choices are the router's own
 }
 
 func (s *streaming) init(b *native) {
@@ -26,7 +27,9 @@ func (s *streaming) init(b *native) {
 	switch st := b.m.streamed; {
 	case st == nil:
 	case b.m.Experts > 0:
-		s.store = st
+		if s.store = st; b.m.bias.On() {
+			s.choose = stream.NewChooser(st)
+		}
 	default:
 		s.sweep = st.Sweeper()
 	}
@@ -87,6 +90,7 @@ func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 	if err != nil {
 		return err
 	}
+	s.prefer(layer, &s.guess)
 	s.guess.route(&m.Config, logits, bias, n)
 	for e, rows := range s.guess.rows {
 		if len(rows) > 0 {

@@ -125,6 +125,7 @@ func (s *moeScratch) choose(c *Config, row, bias, share []float32) []int {
 		}
 		return a - b
 	})
+	s.giveWay(c.TopK)
 	chosen, sum := s.order[:c.TopK], 0.0
 	for _, e := range chosen {
 		sum += s.weights[e]

@@ -17,12 +17,29 @@ type StreamOptions struct {
 	BudgetBytes int64
 	Notice      func(line string) // is told what a user should know; nil = nobody is
 	FS          vfs.FS            // that the files are read by; nil = the system's
+	Bias        stream.Bias       // trades the text for fewer reads; the zero value leaves it as it is
 }
 
 // Stream has at most o.BudgetBytes of the weights in memory from now on and the rest read from the model's files as it is needed; the
 // files are mapped no longer. It comes before any weight was used, and once. Only the native backend computes so. What is computed
-// does not depend on the budget. Errors wrap stream.ErrBudget, ErrUnsupported, weights.ErrFileChanged.
+// does not depend on the budget, unless o.Bias is on. Errors wrap stream.ErrBudget, stream.ErrBias, ErrUnsupported, weights.ErrFileChanged.
 func (m *Model) Stream(o StreamOptions) error {
+	if err := m.CheckBias(o.Bias); err != nil {
+		return err
+	}
+	own := m.TopK
+	if o.Bias.Experts > 0 {
+		m.TopK = o.Bias.Experts
+	}
+	m.bias = bias{o.Bias, own}
+	if err := m.stream(o); err != nil {
+		m.TopK, m.bias = own, bias{}
+		return err
+	}
+	return nil
+}
+
+func (m *Model) stream(o StreamOptions) error {
 	l, err := m.layOut()
 	if err != nil {
 		return err

@@ -27,6 +27,12 @@ func streamed(t *testing.T, path string, share float64) *runner {
 // streamedOn is streamed on a file system; nil = the system's.
 func streamedOn(t *testing.T, path string, share float64, fs vfs.FS) *runner {
 	t.Helper()
+	return streamedUnder(t, path, share, fs, stream.Bias{})
+}
+
+// streamedUnder is streamedOn with a text that is traded for reads.
+func streamedUnder(t *testing.T, path string, share float64, fs vfs.FS, bias stream.Bias) *runner {
+	t.Helper()
 	file, err := weights.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +51,7 @@ func streamedOn(t *testing.T, path string, share float64, fs vfs.FS) *runner {
 		t.Fatal(err)
 	}
 	least, all := plan.LeastBytes(), plan.LeastBytes()+plan.TotalBytes()
-	if err := m.Stream(model.StreamOptions{BudgetBytes: least + int64(share*float64(all-least)), FS: fs}); err != nil {
+	if err := m.Stream(model.StreamOptions{BudgetBytes: least + int64(share*float64(all-least)), FS: fs, Bias: bias}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := model.OpenBackend("native", m, model.BackendOptions{Threads: 2})
@@ -213,5 +219,60 @@ func TestStreamedPredictions(t *testing.T) {
 	u := r.m.Streamed().Accounts()
 	if u.Used != 2*2*30 || u.Asked == 0 || u.Predicted == 0 || u.Predicted > u.Used || u.Wasted > u.Asked || u.Hits == 0 {
 		t.Errorf("accounts %+v", u)
+	}
+}
+
+// TestExpertBias: a margin has fewer experts read and others used, and the same text on every disk; fewer experts are used where that is
+// asked for; what means nothing to a model is refused and changes nothing.
+func TestExpertBias(t *testing.T) {
+	c, shapes := mixtral()
+	path := newSource(t, c, shapes).write(t)
+	run := func(fs vfs.FS, bias stream.Bias) (out [][]float32, u stream.Use) {
+		r := streamedUnder(t, path, 0.2, fs, bias)
+		r.phase = kernels.Decode
+		for i := range 60 {
+			out = append(out, slices.Clone(r.pass([]int{i % 30}, 60)[0]))
+		}
+		return out, r.m.Streamed().Accounts()
+	}
+	equal := func(a, b [][]float32) bool { return slices.EqualFunc(a, b, slices.Equal[[]float32]) }
+	plain, without := run(nil, stream.Bias{})
+	text, with := run(nil, stream.Bias{Margin: 0.6})
+	if with.Bias.Moved == 0 || with.Bias.Choices != 60*2*2 || with.Bias.Dropped != 0 || without.Bias != (stream.BiasUse{}) {
+		t.Errorf("accounts %+v, without a bias %+v", with.Bias, without.Bias)
+	}
+	if with.Used-with.Hits >= without.Used-without.Hits || equal(text, plain) {
+		t.Errorf("%d of %d experts in memory with a margin, %d of %d without", with.Hits, with.Used, without.Hits, without.Used)
+	}
+	if 10*with.Asked >= 9*without.Asked {
+		t.Errorf("predictions with a margin ask for %d experts, without for %d", with.Asked, without.Asked)
+	}
+	if again, _ := run(&onceEach{seen: map[int64]bool{}}, stream.Bias{Margin: 0.6}); !equal(again, text) {
+		t.Error("a disk whose reads fail once changes the text")
+	}
+	if few, u := run(nil, stream.Bias{Experts: 1}); u.Used != 60*2 || u.Bias != (stream.BiasUse{Choices: 240, Dropped: 120}) || equal(few, plain) {
+		t.Errorf("one expert a token: accounts %+v", u)
+	}
+	if slight, _ := run(nil, stream.Bias{Margin: 1e-9}); !equal(slight, plain) {
+		t.Error("a margin that no expert lies within changes the text")
+	}
+	dense := newSource(t, hftest.Llama(), hftest.Decoder(hftest.Llama())).write(t)
+	for _, bad := range []struct {
+		path string
+		bias stream.Bias
+	}{{dense, stream.Bias{Margin: 0.1}}, {path, stream.Bias{Experts: 2}}, {path, stream.Bias{Experts: -1}}, {path, stream.Bias{Margin: 1}}} {
+		file, err := weights.Open(bad.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		m, err := model.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := m.TopK
+		if err := m.Stream(model.StreamOptions{BudgetBytes: 1 << 30, Bias: bad.bias}); !errors.Is(err, stream.ErrBias) || m.TopK != used || m.Bias().On() || m.Streamed() != nil {
+			t.Errorf("%+v: %v", bad.bias, err)
+		}
 	}
 }

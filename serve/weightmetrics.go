@@ -31,6 +31,8 @@ func (m *metrics) weights(e *engine.Engine) {
 		{"terrace_experts_hits_total", "Used experts that were in memory when they were chosen.", func(u *engine.WeightsUse) int64 { return u.Hits }},
 		{"terrace_experts_predicted_total", "Used experts that a prediction had asked for.", func(u *engine.WeightsUse) int64 { return u.Predicted }},
 		{"terrace_experts_wasted_total", "Experts that predictions asked for and the step after did not use.", func(u *engine.WeightsUse) int64 { return u.Wasted }},
+		{"terrace_experts_moved_total", "Choices that --expert-bias moved to an expert in memory, once a row and layer.", func(u *engine.WeightsUse) int64 { return u.Bias.Moved }},
+		{"terrace_experts_dropped_total", "Choices that --expert-bias left out, once a row and layer.", func(u *engine.WeightsUse) int64 { return u.Bias.Dropped }},
 	} {
 		m.meter.New(meter.Desc{Kind: meter.Counter, Name: c.name, Help: c.help, Func: of(c.pick)})
 	}

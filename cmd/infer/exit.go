@@ -96,7 +96,7 @@ var (
 )
 
 // otherSentinels are of errors that are usage errors already where they arrive.
-var otherSentinels = []error{eval.ErrOption, eval.ErrData, simulate.ErrArgument, units.ErrSyntax, units.ErrRange, kvpage.ErrElem, contexts.ErrSpec, tierspec.ErrSpec, convert.ErrSpec, csdshim.ErrProfile, csdshim.ErrTrace}
+var otherSentinels = []error{eval.ErrOption, eval.ErrData, simulate.ErrArgument, units.ErrSyntax, units.ErrRange, kvpage.ErrElem, contexts.ErrSpec, tierspec.ErrSpec, stream.ErrBias, convert.ErrSpec, csdshim.ErrProfile, csdshim.ErrTrace}
 
 func exitCode(err error) int {
 	switch {

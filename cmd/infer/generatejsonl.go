@@ -137,7 +137,7 @@ func (gen *generateCommand) rowOptions(l *loaded, seeded bool, limits *grammar.G
 	}
 	return &offline.Options{Defaults: d, Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * gen.rows.batch, Check: l.engine.CheckModel,
 		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q|%q", model, orDefault(gen.load.policy, spec.String()), settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, gen.logprobs,
-			gen.raw, gen.chat, gen.system, gen.load.backend, gen.load.exact, orDefault(gen.load.kvType, gen.load.ctk+"/"+gen.load.ctv), gen.load.kvWindow, gen.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template(), gen.sample.breakers),
+			gen.raw, gen.chat, gen.system, gen.load.backend, gen.load.exact, orDefault(gen.load.kvType, gen.load.ctk+"/"+gen.load.ctv), gen.load.kvWindow, gen.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template(), gen.sample.breakers) + gen.load.biased(),
 		Machine: func(text jsontext.Value, gbnf string) (*grammar.Machine, error) {
 			g, err := compileRow(text, gbnf)
 			if err != nil {

@@ -76,7 +76,7 @@ type numberFlags struct {
 }
 
 // memoryFlags bound what weights take, or all.
-type memoryFlags struct{ weights, memory string }
+type memoryFlags struct{ weights, memory, expertBias string }
 
 // purpose is what a command opens a model for: no flags of its own, but set from others.
 type purpose struct {
@@ -398,7 +398,7 @@ func moreProcessors(n int) {
 // options reads the run flags.
 func (f *loadFlags) options() (terrace.Options, error) {
 	o := terrace.Options{Backend: f.backend, DType: f.dtype, Threads: orInt(f.threads, processors), Exact: f.exact, Chunk: f.chunk, Page: f.pageTokens, Policy: f.policy, Batch: f.texts,
-		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine, Weights: f.weights, Memory: f.memory, MemoryBeside: f.beside}
+		KVType: f.kvType, KVWindow: f.kvWindow, KVRotate: f.kvRotate, WindowOnly: f.windowOnly, Machine: f.machine, Weights: f.weights, Memory: f.memory, ExpertBias: f.expertBias, MemoryBeside: f.beside}
 	if _, err := model.ParseDType(f.dtype); err != nil {
 		return o, usageErrorf("--dtype: %v", err)
 	}

@@ -78,3 +78,47 @@ func TestWeights(t *testing.T) {
 		t.Errorf("another backend: code %d: %q", r.code, r.stderr)
 	}
 }
+
+// TestExpertBias: --expert-bias says what it has changed; where it saves nothing, or means nothing, it is refused in one line.
+func TestExpertBias(t *testing.T) {
+	dir := t.TempDir()
+	dense, experts := filepath.Join(dir, "dense.gguf"), filepath.Join(dir, "experts.gguf")
+	for path, flags := range map[string][]string{dense: {"--arch", "llama"}, experts: {"--arch", "gpt-oss", "--experts", "16", "--experts-used", "4"}} {
+		if code, _, stderr := runCommand(append([]string{"synth", path, "--layers", "3", "--hidden", "128", "--heads", "2", "--kv-heads", "1", "--head-dim", "64", "--ffn", "256", "--vocab", "300", "--context", "256", "--type", "Q8_0"}, flags...)...); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	run := func(model string, flags ...string) (code int, stderr string, w streamJSON) {
+		code, stdout, stderr := runCommand(append([]string{"generate", "-m", model, "--raw", "-p", "some words", "-n", "40", "--temperature", "0", "--ignore-eos", "--json", "--quiet"}, flags...)...)
+		var a struct {
+			Weights streamJSON `json:"weights"`
+		}
+		if code == 0 {
+			if err := json.Unmarshal([]byte(stdout), &a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return code, stderr, a.Weights
+	}
+	const budget = "host=3MiB"
+	_, _, plain := run(experts, "--weights", budget)
+	code, stderr, w := run(experts, "--weights", budget, "--expert-bias", "margin=50%,experts=3")
+	if b := w.Bias; code != 0 || b == nil || b.Moved == 0 || b.Dropped*4 != b.Choices || plain.Bias != nil || w.BytesRead >= plain.BytesRead {
+		t.Errorf("code %d %s: %+v of %+v, without %+v", code, stderr, w.Bias, w, plain)
+	}
+	for _, c := range []struct {
+		model string
+		flags []string
+		says  string
+	}{
+		{filepath.Join(dir, "none.gguf"), []string{"--expert-bias", "margin=20%"}, "all weights are in memory"}, // before a model is looked for
+		{experts, []string{"--weights", budget, "--expert-bias", "20%"}, "margin=SHARE"},
+		{experts, []string{"--weights", budget, "--expert-bias", "margin=100%"}, "100%"},
+		{experts, []string{"--weights", budget, "--expert-bias", "experts=4"}, "fewer than the model's 4"},
+		{dense, []string{"--memory", "1GiB", "--expert-bias", "experts=1"}, "no experts"},
+	} {
+		if code, stderr, _ := run(c.model, c.flags...); code != exitUsage || !strings.Contains(stderr, c.says) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%v: code %d: %q, want %q", c.flags, code, stderr, c.says)
+		}
+	}
+}

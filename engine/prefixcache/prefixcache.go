@@ -151,6 +151,9 @@ func (c *Cache) fingerprint() error {
 	add("dtype", o.DType)
 	add("exact", o.Exact)
 	add("rotate", o.Rotate)
+	if b := c.e.Model().Bias(); b.On() {
+		add("expert bias", b)
+	}
 	add("block", c.block)
 	if c.quantised() {
 		add("window", o.KVWindow)

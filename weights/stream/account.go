@@ -13,6 +13,7 @@ type Use struct {
 	Predicted     int64 // of Used: a prediction had asked for them, and they had come or were on their way
 	Asked         int64 // by predictions, of what was not there
 	Wasted        int64 // of Asked: not used by the step that they were asked for
+	Bias          BiasUse
 }
 
 type account struct {

@@ -13,6 +13,8 @@ var (
 	ErrBudget = errors.New("the weights do not fit the memory given")
 	// ErrRead is returned where the model's file cannot be read, after it was read a second time.
 	ErrRead = errors.New("the model file cannot be read")
+	// ErrBias is returned for a Bias that means nothing, or nothing for this model.
+	ErrBias = errors.New("bad expert bias")
 	// ErrClosed is returned once the store is closed.
 	ErrClosed = errors.New("the model is closed")
 )

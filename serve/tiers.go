@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"terrace/engine"
+	"terrace/engine/cachepage"
 )
 
 func init() {
@@ -21,6 +22,7 @@ func init() {
 const (
 	pictureEvery = 250 * time.Millisecond
 	pictureIdle  = time.Second
+	mapEvery     = time.Second // where tokens lie: all positions of all layers are looked at
 )
 
 // picture is the tiers at a time: what lies where, and counters since the start, from which rates follow.
@@ -56,10 +58,16 @@ type text struct {
 	Generated int    `json:"generated_tokens"`
 	KVBytes   int64  `json:"kv_bytes"` // of its pages, wherever they lie
 	MS        int64  `json:"ms"`       // since the request came
+	// Cache is where its tokens lie, of those that decode, for who asks for it.
+	Cache *cachepage.Map `json:"cache,omitempty"`
 }
 
-// textsShown is how many texts a picture has at most.
-const textsShown = 256
+// textsShown is how many texts a picture has at most, mapsShown of how many it has where their tokens lie, and mapCells of a layer's row there.
+const (
+	textsShown = 256
+	mapsShown  = 16
+	mapCells   = 96
+)
 
 type moved struct {
 	From  string `json:"from"`
@@ -71,6 +79,8 @@ type moved struct {
 type watch struct {
 	mu       sync.Mutex
 	watchers int
+	maps     int // of them, who ask where tokens lie
+	mapped   time.Time
 	now      picture
 	taken    chan struct{} // closed at the next picture
 }
@@ -79,13 +89,22 @@ type watch struct {
 func (w *watch) look(l *loop, rest bool) {
 	w.mu.Lock()
 	skip := w.watchers == 0 || !rest && time.Since(w.now.taken) < pictureEvery
+	maps := w.maps > 0 && (rest || time.Since(w.mapped) >= mapEvery)
 	w.mu.Unlock()
 	if skip {
 		return
 	}
 	p := l.picture()
+	if maps {
+		l.drawMaps(p.Sequences)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if maps {
+		w.mapped = p.taken
+	} else {
+		keepMaps(p.Sequences, w.now.Sequences)
+	}
 	w.now = p
 	if w.taken != nil {
 		close(w.taken)
@@ -103,9 +122,12 @@ func (w *watch) next() (picture, <-chan struct{}) {
 	return w.now, w.taken
 }
 
-func (w *watch) join(n int) {
+func (w *watch) join(n int, maps bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if maps {
+		w.maps += n
+	}
 	if w.watchers += n; w.watchers == n { // the first: what was seen before is old
 		w.now = picture{}
 	}
@@ -151,6 +173,37 @@ func (l *loop) texts() []text {
 	return list
 }
 
+// drawMaps fills in where the tokens of the first texts that decode lie.
+func (l *loop) drawMaps(list []text) {
+	drawn := 0
+	for i := range list {
+		if list[i].State != "decoding" || drawn == mapsShown {
+			continue
+		}
+		m := cachepage.MapOf(l.e, l.running[i].session, mapCells) // texts begins with the running ones
+		list[i].Cache = &m
+		drawn++
+	}
+}
+
+// keepMaps gives texts the maps of the picture before.
+func keepMaps(list, before []text) {
+	for i := range list {
+		if at := slices.IndexFunc(before, func(t text) bool { return t.ID == list[i].ID }); at >= 0 && list[i].State == "decoding" {
+			list[i].Cache = before[at].Cache
+		}
+	}
+}
+
+// withoutMaps is the list for who did not ask for maps.
+func withoutMaps(list []text) []text {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Cache = nil
+	}
+	return list
+}
+
 func places(list []engine.Place) []place {
 	out := make([]place, len(list))
 	for i, t := range list {
@@ -159,16 +212,21 @@ func places(list []engine.Place) []place {
 	return out
 }
 
-// tiers answers GET /v1/terrace/tiers: server-sent events, four a second while something happens, one a second else.
+// tiers answers GET /v1/terrace/tiers: server-sent events, four a second while something happens, one a second else. With ?cache=1 texts that
+// decode have where their tokens lie, as it was at most a second before.
 func (s *Server) tiers(w http.ResponseWriter, r *http.Request) error {
 	out := stream{w: w, r: r}
-	s.loop.watch.join(1)
-	defer s.loop.watch.join(-1)
+	maps := r.URL.Query().Get("cache") == "1"
+	s.loop.watch.join(1, maps)
+	defer s.loop.watch.join(-1, maps)
 	s.loop.signal()
 	for !s.draining.Load() {
 		p, changed := s.loop.watch.next()
 		if !p.taken.IsZero() {
 			p.AtMS = time.Since(s.started).Milliseconds()
+			if !maps {
+				p.Sequences = withoutMaps(p.Sequences)
+			}
 			if err := out.send("", p); err != nil {
 				return err
 			}

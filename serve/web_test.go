@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"terrace/engine"
 )
@@ -126,5 +128,84 @@ func TestTexts(t *testing.T) {
 	}
 	if _, read := made["reading"]; !read || made["decoding"] < 7 {
 		t.Errorf("tokens made, by state: %v", made)
+	}
+}
+
+// TestMapsLive: who asks sees where the tokens of each text that decodes lie, under its own policy; who does not ask sees none.
+func TestMapsLive(t *testing.T) {
+	b := newBench(t, engine.Options{Batch: 2}, Options{})
+	watch := func(query string) (next func() picture) {
+		r, err := http.Get(b.http.URL + "/v1/terrace/tiers" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Body.Close() })
+		lines := bufio.NewScanner(r.Body)
+		lines.Buffer(nil, 1<<20)
+		return func() (p picture) {
+			for lines.Scan() {
+				if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+					if err := json.Unmarshal([]byte(data), &p); err != nil {
+						t.Fatal(err)
+					}
+					return p
+				}
+			}
+			t.Fatal("the stream has ended")
+			return p
+		}
+	}
+	mapped, plain := watch("?cache=1"), watch("")
+	mapped()
+	gate, reached := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	b.loop.crash = func(string) { // before a step: both texts are running when it is held
+		if len(b.loop.running) == 2 && b.loop.running[0].gen != nil && b.loop.running[1].gen != nil && b.loop.running[0].gen.Tokens() > 2 && b.loop.running[1].gen.Tokens() > 2 {
+			once.Do(func() {
+				w := &b.loop.watch
+				w.mu.Lock()
+				w.mapped, w.now.taken = time.Time{}, time.Time{} // the next picture is due
+				w.mu.Unlock()
+				w.look(b.loop, false) // on the loop's own goroutine
+				close(reached)
+				<-gate
+			})
+		}
+	}
+	done := make(chan int, 2)
+	for _, policy := range []string{"full", "streaming_llm:budget=40"} {
+		go func() {
+			code, _ := b.post("/v1/completions", `{"prompt":"`+strings.Repeat("a b c d ", 20)+`","max_tokens":200,"ignore_eos":true,"kv_policy":"`+policy+`"}`)
+			done <- code
+		}()
+	}
+	<-reached
+	var p picture
+	for len(p.Sequences) < 2 || p.Sequences[0].Cache == nil || p.Sequences[1].Cache == nil {
+		p = mapped()
+	}
+	for _, q := range p.Sequences {
+		m, e := q.Cache, b.loop.e
+		if len(m.Rows) != len(e.Cache()) || len(m.Layers) != len(m.Rows) || len(m.Rows[0]) != 2*((q.Read+m.Cell-1)/m.Cell) || len(m.Rows[0]) > 2*mapCells {
+			t.Fatalf("%s: %d rows of %d letters, cells of %d for %d tokens", q.Policy, len(m.Rows), len(m.Rows[0]), m.Cell, q.Read)
+		}
+		for _, row := range m.Rows {
+			if gone := strings.Contains(row, "aa"); gone != (q.Policy != "full") || row[0] == 'a' || row[1] != 'a' {
+				t.Errorf("%s: %s", q.Policy, row)
+			}
+		}
+	}
+	for p = plain(); len(p.Sequences) < 2; p = plain() {
+	}
+	for _, q := range p.Sequences {
+		if q.Cache != nil {
+			t.Error("a map that was not asked for")
+		}
+	}
+	close(gate)
+	for range 2 {
+		if code := <-done; code != http.StatusOK {
+			t.Error(code)
+		}
 	}
 }

@@ -88,16 +88,39 @@ func (r *Recorder) thin() {
 }
 
 // rows are a frame's.
-func (r *Recorder) rows(s *engine.Session) (rows []string) {
-	cells := (s.Tokens() + r.cell - 1) / r.cell
-	for layer, shape := range r.e.Cache() {
-		if shape.KV.Heads == 0 {
-			continue
+func (r *Recorder) rows(s *engine.Session) []string { return rows(r.e, s, r.cell) }
+
+// Map is a session's cache at a moment: a row a layer that keeps tokens.
+type Map struct {
+	Cell   int      `json:"cell"`   // positions of a cell
+	Shades int      `json:"shades"` // of a letter above a
+	Layers []int    `json:"layers"` // of the rows
+	Rows   []string `json:"rows"`   // two letters a cell: how much of it is in memory and how much below, from a for none
+}
+
+// MapOf is the map of a session between two steps, in at most so many cells a row.
+func MapOf(e *engine.Engine, s *engine.Session, cells int) Map {
+	cell := max((s.Tokens()+cells-1)/cells, 1)
+	return Map{Cell: cell, Shades: shades, Layers: layers(e), Rows: rows(e, s, cell)}
+}
+
+// layers are those that keep tokens.
+func layers(e *engine.Engine) (out []int) {
+	for layer, shape := range e.Cache() {
+		if shape.KV.Heads > 0 {
+			out = append(out, layer)
 		}
-		memory, below := make([]int, cells), make([]int, cells)
-		for g := range shape.KV.Heads {
+	}
+	return out
+}
+
+func rows(e *engine.Engine, s *engine.Session, cell int) (rows []string) {
+	cells := (s.Tokens() + cell - 1) / cell
+	for _, layer := range layers(e) {
+		heads, memory, below := e.Cache()[layer].KV.Heads, make([]int, cells), make([]int, cells)
+		for g := range heads {
 			for i, pos := range s.Positions(layer, g) {
-				at := min(int(pos)/r.cell, cells-1)
+				at := min(int(pos)/cell, cells-1)
 				if s.InMemory(layer, g, i) {
 					memory[at]++
 				} else {
@@ -107,7 +130,7 @@ func (r *Recorder) rows(s *engine.Session) (rows []string) {
 		}
 		var row strings.Builder
 		for i := range cells {
-			all := min(r.cell, s.Tokens()-i*r.cell) * shape.KV.Heads
+			all := min(cell, s.Tokens()-i*cell) * heads
 			row.WriteByte(shade(memory[i], all))
 			row.WriteByte(shade(below[i], all))
 		}
@@ -142,12 +165,7 @@ type picture struct {
 
 // Write writes the page. title names the model; the text has so many tokens of prompt.
 func (r *Recorder) Write(w io.Writer, title, policy string, prompt int) error {
-	p := picture{Cell: r.cell, Shades: shades, Lower: r.lower, Prompt: prompt, Steps: r.steps, Frames: r.frames}
-	for layer, shape := range r.e.Cache() {
-		if shape.KV.Heads > 0 {
-			p.Layers = append(p.Layers, layer)
-		}
-	}
+	p := picture{Cell: r.cell, Shades: shades, Layers: layers(r.e), Lower: r.lower, Prompt: prompt, Steps: r.steps, Frames: r.frames}
 	data, err := json.Marshal(p)
 	if err != nil {
 		return err

@@ -49,6 +49,37 @@ function draw(s) {
     ["Tokens a second", Math.round(perSecond(s, (x) => x.tokens)).toString()], ["Waited for tiers", (100 * Math.min(1, perSecond(s, (x) => x.stall_ms) / 1000)).toFixed(0) + " %"]];
   $("numbers").replaceChildren(...rows.flatMap(([k, v]) => [element("dt", k), element("dd", v)]));
   chart(s);
+  maps(s);
+}
+
+// maps draws where the tokens of each text that decodes lie: the darker, the more KV heads keep them.
+function maps(s) {
+  const colour = (i) => getComputedStyle(document.documentElement).getPropertyValue("--t" + Math.min(i, 3)).trim();
+  const lower = Math.max(0, s.tiers.findIndex((t) => t.name !== "device" && t.name !== "host"));
+  const drawn = s.sequences.filter((t) => t.cache);
+  $("mapsHead").hidden = drawn.length === 0;
+  $("maps").replaceChildren(...drawn.map((t) => {
+    const {rows, shades} = t.cache, cells = rows[0].length / 2, figure = element("figure"), canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [cells, rows.length];
+    canvas.style.height = Math.min(160, Math.max(60, 4 * rows.length)) + "px";
+    const g = canvas.getContext("2d");
+    rows.forEach((row, y) => {
+      for (let x = 0; x < cells; x++) {
+        [[1, lower], [0, 0]].forEach(([k, tier]) => { // below first, memory over it
+          const share = (row.charCodeAt(2 * x + k) - 97) / shades;
+          if (!share) return;
+          g.globalAlpha = 0.25 + 0.75 * share;
+          g.fillStyle = colour(tier);
+          g.fillRect(x, y, 1, 1);
+        });
+      }
+    });
+    const line = t.policy + ", " + t.prompt_tokens + " + " + t.generated_tokens + " tokens, " + bytes(t.kv_bytes);
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", "Tokens kept by layer and position: " + line);
+    figure.append(canvas, element("figcaption", line, "muted"));
+    return figure;
+  }));
 }
 
 function chart(s) {
@@ -66,7 +97,7 @@ function chart(s) {
 export async function follow() {
   for (let wait = 500;;) {
     try {
-      for await (const s of events("v1/terrace/tiers")) {
+      for await (const s of events("v1/terrace/tiers?cache=1")) {
         $("live").textContent = "live";
         draw(s);
         last = s;

@@ -11,7 +11,7 @@ import (
 
 // budgetChart draws what each series loses against the policy that the group is measured against, with its paired interval, over the share
 // of that policy's bytes; the budgets of one method are joined. nil where fewer than two series have both.
-func (g *Group) budgetChart(title, xLabel string, p BytesPoint) *frontChart {
+func (g charts) budgetChart(title, xLabel string, p BytesPoint) *frontChart {
 	type mark struct {
 		s     *Series
 		share float64
@@ -71,7 +71,7 @@ func (g *Group) budgetChart(title, xLabel string, p BytesPoint) *frontChart {
 }
 
 // budgetCharts are over what is held and over what a step reads.
-func (g *Group) budgetCharts() (out []*frontChart) {
+func (g charts) budgetCharts() (out []*frontChart) {
 	for _, c := range []*frontChart{
 		g.budgetChart("Score and share of the KV held", "KV bytes held, % of "+g.Against+"'s", BytesPoint{}),
 		g.budgetChart("Score and share of the KV read", "KV bytes that a step reads, % of "+g.Against+"'s", BytesPoint{Read: true}),
@@ -85,7 +85,7 @@ func (g *Group) budgetCharts() (out []*frontChart) {
 }
 
 // verdict says which series are worse than the policy that they are measured against, by their whole 95 % interval, and which are better.
-func (g *Group) verdict(diff func(s *Series) *Interval) string {
+func (g charts) verdict(diff func(s *Series) *Interval) string {
 	var worse, better, open []string
 	for _, s := range g.Series {
 		d := diff(s)
@@ -127,7 +127,7 @@ func numbers(list []string) string {
 }
 
 // diffAmong is a series' difference on some of its samples.
-func (g *Group) diffAmong(m eval.Metric, keep func(o eval.Outcome) bool) func(s *Series) *Interval {
+func (g charts) diffAmong(m eval.Metric, keep func(o eval.Outcome) bool) func(s *Series) *Interval {
 	some := func(s *Series) []eval.Outcome {
 		return slices.DeleteFunc(slices.Clone(s.outcomes), func(o eval.Outcome) bool { return !keep(o) })
 	}

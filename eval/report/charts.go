@@ -12,6 +12,9 @@ import (
 	"terrace/eval/run"
 )
 
+// charts are a group's.
+type charts struct{ *Group }
+
 // chartWidth is the drawing width of every chart; the page shows charts at about this size, so that text stays readable on
 // a telephone and columns fill a wide screen.
 const chartWidth = 400
@@ -54,7 +57,7 @@ type style struct {
 }
 
 // styles colours methods in order of appearance; full is drawn in the text's colour.
-func (g *Group) styles() map[string]style {
+func (g charts) styles() map[string]style {
 	out := map[string]style{"full": {"c0", 0}}
 	for _, s := range g.Series {
 		if _, ok := out[s.family]; !ok {
@@ -69,7 +72,7 @@ func (g *Group) styles() map[string]style {
 const z95 = 1.96
 
 // dots draws one chart; score returns a series' score and error, or false.
-func (g *Group) dots(title string, m eval.Metric, score func(s *Series) (v, stderr float64, n int, ok bool)) *dotChart {
+func (g charts) dots(title string, m eval.Metric, score func(s *Series) (v, stderr float64, n int, ok bool)) *dotChart {
 	const rowHeight, top = 19, 8
 	c := &dotChart{Title: title, Unit: unit(m), Width: chartWidth, Left: 168, Right: chartWidth - 46}
 	low, high := math.Inf(1), math.Inf(-1)
@@ -110,7 +113,7 @@ func (g *Group) dots(title string, m eval.Metric, score func(s *Series) (v, stde
 }
 
 // scoreCharts are the mean of tasks, then each kind of tasks and length, further measures, then each task.
-func (g *Group) scoreCharts() []*dotChart {
+func (g charts) scoreCharts() []*dotChart {
 	var out []*dotChart
 	add := func(c *dotChart, diff func(s *Series) *Interval) {
 		if c != nil {
@@ -161,7 +164,7 @@ func (g *Group) scoreCharts() []*dotChart {
 }
 
 // kindOf is the kind of a task; "" where it has none.
-func (g *Group) kindOf(task string) string {
+func (g charts) kindOf(task string) string {
 	for _, s := range g.Series {
 		if t, ok := s.Tasks[task]; ok {
 			return t.Metric.Group
@@ -202,7 +205,7 @@ const (
 )
 
 // frontChart draws one; cost returns false for a series without it.
-func (g *Group) frontChart(title, xLabel string, of frontsOf, cost func(s *Series) (float64, bool)) *frontChart {
+func (g charts) frontChart(title, xLabel string, of frontsOf, cost func(s *Series) (float64, bool)) *frontChart {
 	c := &frontChart{Title: title, XLabel: xLabel, YLabel: unit(g.Metric), Width: chartWidth, Height: 300, Left: 46, Right: chartWidth - 16, Top: 14, Low: 256}
 	var costs, scores, errs []float64
 	var series []*Series
@@ -286,7 +289,7 @@ func (c *frontChart) frontPath(points []int, costs, scores, errs []float64, less
 }
 
 // fronts are accuracy over time to the first token and over memory held.
-func (g *Group) fronts() []*frontChart {
+func (g charts) fronts() []*frontChart {
 	var out []*frontChart
 	seconds := func(s *Series) (float64, bool) { return s.TTFT / 1000, s.TTFT > 0 }
 	memory := func(s *Series) (float64, bool) { return float64(total(s.KVHeld)) / (1 << 20), total(s.KVHeld) > 0 }
@@ -298,7 +301,7 @@ func (g *Group) fronts() []*frontChart {
 	waiting := func(s *Series) (float64, bool) { return s.TTFTMean / 1000, s.TTFTMean > 0 }
 	for _, c := range []*frontChart{
 		g.frontChart("Quality and mean time to the first token, each placement's front", "mean TTFT, seconds", ofFamilies, waiting),
-		replayTables{g}.rateChart(),
+		replayTables{g.Group}.rateChart(),
 		g.frontChart("Score and bytes moved a token", "KV and sketch bytes that a step reads, % of full's", ofAll, moved),
 		g.frontChart("Score and time to the first token", "median TTFT, seconds", ofAll, seconds),
 		g.frontChart("Score and KV memory", "KV held while answering, mean of samples, MiB", ofAll, memory),
@@ -330,7 +333,7 @@ type heatCell struct {
 }
 
 // heats draws a map a series for outcomes that are labelled with depth and context.
-func (g *Group) heats() []*heatChart {
+func (g charts) heats() []*heatChart {
 	var out []*heatChart
 	for _, s := range g.Series {
 		cells := map[[2]string][]eval.Outcome{}

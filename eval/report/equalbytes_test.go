@@ -137,24 +137,25 @@ func TestVerdicts(t *testing.T) {
 	})
 	g := c.Groups[0]
 	const want = "Worse than full: 2; better: 4; not told apart: 3."
-	charts := g.budgetCharts()
-	if len(charts) != 2 || charts[0].Caption != want || len(charts[0].Points) != 3 || len(charts[0].Lines) != 2 {
-		t.Fatalf("%d charts, %+v", len(charts), charts)
+	draw := charts{g}
+	over := draw.budgetCharts()
+	if len(over) != 2 || over[0].Caption != want || len(over[0].Points) != 3 || len(over[0].Lines) != 2 {
+		t.Fatalf("%d charts, %+v", len(over), over)
 	}
-	if ticks := charts[0].XTicks; ticks[len(ticks)-1].Label != "80" {
+	if ticks := over[0].XTicks; ticks[len(ticks)-1].Label != "80" {
 		t.Errorf("axis of shares %v", ticks)
 	}
 	// 2, 6 and 4 of 8 MiB on an axis from 0 to 80 %.
-	p := charts[0].Points
+	p := over[0].Points
 	if d := (p[1].X - p[0].X) / (p[2].X - p[0].X); math.Abs(d-2) > 1e-9 || !(p[2].Y < p[1].Y && p[1].Y < p[0].Y) {
 		t.Errorf("points %v", p)
 	}
-	for _, f := range g.fronts() {
+	for _, f := range draw.fronts() {
 		if f.Caption != want {
 			t.Errorf("%s: %s", f.Title, f.Caption)
 		}
 	}
-	for _, d := range g.scoreCharts() {
+	for _, d := range draw.scoreCharts() {
 		if d.Caption != want {
 			t.Errorf("%s: %s", d.Title, d.Caption)
 		}
@@ -172,7 +173,7 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 	g.Metric.Kind = "perplexity"
-	if got := g.verdict(func(s *Series) *Interval { return s.Diff }); got != "Worse than full: 4; better: 2; not told apart: 3." {
+	if got := draw.verdict(func(s *Series) *Interval { return s.Diff }); got != "Worse than full: 4; better: 2; not told apart: 3." {
 		t.Errorf("where less is better: %s", got)
 	}
 }

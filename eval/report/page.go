@@ -73,7 +73,8 @@ func (c *Comparison) WriteHTML(w io.Writer, title string) error {
 	d := pageData{Title: title, Style: template.CSS(pageStyle), Apart: c.apartNotice(), Runs: c.Runs}
 	for _, g := range c.Groups {
 		d.Against = g.Against
-		d.Groups = append(d.Groups, pageGroup{Suite: g.heading(), Against: g.against(), Notes: g.Notes, Unit: unit(g.Metric), Rows: g.rows(), Budgets: g.budgetCharts(), Fronts: g.fronts(), Heats: g.heats(), Charts: g.scoreCharts()})
+		draw := charts{g}
+		d.Groups = append(d.Groups, pageGroup{Suite: g.heading(), Against: g.against(), Notes: g.Notes, Unit: unit(g.Metric), Rows: g.rows(), Budgets: draw.budgetCharts(), Fronts: draw.fronts(), Heats: draw.heats(), Charts: draw.scoreCharts()})
 	}
 	for _, r := range c.Runs {
 		o, m := r.Results.Options, r.Results.Machine
@@ -92,7 +93,7 @@ func (c *Comparison) WriteHTML(w io.Writer, title string) error {
 
 // rows are the table's.
 func (g *Group) rows() []pageRow {
-	styles := g.styles()
+	styles := charts{g}.styles()
 	var out []pageRow
 	for _, s := range g.Series {
 		st := styles[s.family]

@@ -47,7 +47,8 @@ const (
 // WritePicture writes the Pareto fronts of a group as one SVG file that needs nothing else and follows the reader's light or
 // dark mode.
 func (g *Group) WritePicture(w io.Writer, note string) error {
-	fronts := g.fronts()
+	draw := charts{g}
+	fronts := draw.fronts()
 	if len(fronts) > 2 {
 		fronts = fronts[:2] // time to the first token and memory
 	}
@@ -60,7 +61,7 @@ func (g *Group) WritePicture(w io.Writer, note string) error {
 	}
 	d.Width = float64(2*pictureMargins + len(fronts)*(chartWidth+pictureGap) - pictureGap)
 	keys := pictureTop + fronts[0].Height + 10
-	styles := g.styles()
+	styles := draw.styles()
 	columns := min(keyColumns, 2*len(fronts))
 	rows := (len(g.Series) + columns - 1) / columns
 	for i, s := range g.Series {
@@ -68,7 +69,7 @@ func (g *Group) WritePicture(w io.Writer, note string) error {
 		st := styles[s.family]
 		d.Keys = append(d.Keys, pictureKey{X: x + 16, Y: y + 4, Class: st.class, Path: marker(st.shape, x+6, y, 5), Text: fmt.Sprintf("%d %s", s.Number, brief(s.Label))})
 	}
-	d.Verdict = g.verdict(func(s *Series) *Interval { return s.Diff })
+	d.Verdict = draw.verdict(func(s *Series) *Interval { return s.Diff })
 	d.Height = keys + float64(rows*keyHeight) + 18
 	if d.Verdict != "" {
 		d.Height += 16

@@ -220,7 +220,7 @@ func (g replayTables) rateChart() *frontChart {
 	}
 	x, y := niceScale(0, fast, c.Left, c.Right, 5), niceScale(0, 2*late, c.Low, c.Top, 5)
 	c.XTicks, c.YTicks = x.ticks(), y.ticks()
-	styles := g.styles()
+	styles := charts(g).styles()
 	for _, s := range g.Series {
 		path, st := "", styles[s.family]
 		for _, p := range probesOf(s) {

@@ -108,10 +108,11 @@ func (s *Spec) Validate() error {
 	return nil
 }
 
-// random is a tensor of a random model: values of standard deviation sigma around a mean.
+// random is a tensor of a random model: values of standard deviation sigma around a mean, or given values.
 type random struct {
 	gguf.Info
 	mean, sigma float64
+	given       []float32 // nil = random
 }
 
 // layout collects the tensors of a random model.
@@ -125,11 +126,14 @@ type layout struct {
 // matrix adds a weight [rows, cols], or a stack of them; it keeps the size of what passes through (sigma gain/√cols).
 func (l *layout) matrix(name string, gain float64, shape ...int) {
 	sigma := gain * inverseRoot(shape[len(shape)-1])
-	l.list = append(l.list, random{gguf.Info{Name: name, Type: typeFor(l.kind, name, shape), Shape: shape}, 0, sigma})
+	l.list = append(l.list, random{gguf.Info{Name: name, Type: typeFor(l.kind, name, shape), Shape: shape}, 0, sigma, nil})
 }
 
-func (l *layout) vector(name string, n int, mean, sigma float64) {
-	l.list = append(l.list, random{gguf.Info{Name: name, Type: quant.F32, Shape: []int{n}}, mean, sigma})
+func (l *layout) vector(name string, n int, mean, sigma float64) { l.numbers(name, mean, sigma, n) }
+
+// numbers adds float32 values of any shape.
+func (l *layout) numbers(name string, mean, sigma float64, shape ...int) {
+	l.list = append(l.list, random{gguf.Info{Name: name, Type: quant.F32, Shape: shape}, mean, sigma, nil})
 }
 
 // norm adds the weight of a norm.

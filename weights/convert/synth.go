@@ -38,6 +38,12 @@ func Synthesize(ctx context.Context, dst string, s Spec, o Options) error {
 	return create(ctx, dst, s.meta(o.Type), infos, o, func(w *writer) error {
 		pools := map[poolKey]*pool{}
 		for i, t := range tensors {
+			if t.given != nil {
+				if err := w.run(t.Info, 1, len(t.given), given(t.given), nil); err != nil {
+					return err
+				}
+				continue
+			}
 			key := poolKey{t.Type, t.mean, t.sigma}
 			if pools[key] == nil {
 				p, err := newPool(key, s.Seed, min(maxPoolValues, largest))
@@ -56,6 +62,14 @@ func Synthesize(ctx context.Context, dst string, s Spec, o Options) error {
 		}
 		return nil
 	})
+}
+
+// given produces values that are not random.
+func given(values []float32) produce {
+	return func(out *panel, _, _ int) error {
+		out.blocks = grown(out.blocks, 4*len(values))
+		return quant.Quantize(quant.F32, out.blocks, values)
+	}
 }
 
 // meta is the metadata of a random model.

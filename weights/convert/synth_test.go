@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"terrace/internal/kernels/quant"
 	"terrace/tokenizer"
+	"terrace/weights"
 	"terrace/weights/vocab"
 )
 
@@ -76,6 +78,31 @@ func TestSynthesize(t *testing.T) {
 				t.Errorf("ids %v decode to %q, %v", ids, tok.Decode(ids, false), err)
 			}
 		})
+	}
+}
+
+// TestSynthesizeAsPublished: shapes, given values and keys are those that other readers of such files ask for.
+func TestSynthesizeAsPublished(t *testing.T) {
+	read := func(arch string) *weights.Model {
+		path := filepath.Join(t.TempDir(), "m.gguf")
+		if err := Synthesize(t.Context(), path, small(arch), Options{Type: quant.Q8_0}); err != nil {
+			t.Fatal(err)
+		}
+		return open(t, path)
+	}
+	m := read("granitehybrid")
+	for name, want := range map[string][]int{"blk.0.ssm_a": {8, 1}, "blk.0.ssm_d": {8, 1}, "blk.0.ssm_norm.weight": {1, 512}} {
+		if x, err := m.Tensor(name); err != nil || !slices.Equal(x.Shape, want) {
+			t.Errorf("%s: %v, %v, want %v", name, x.Shape, err, want)
+		}
+	}
+	if got, _ := read("qwen35").Meta().Int32s("qwen35.rope.dimension_sections"); !slices.Equal(got, []int32{2, 1, 1, 0}) {
+		t.Errorf("sections %v of 4 pairs", got)
+	}
+	for i, v := range values(t, read("gemma4"), "rope_freqs.weight") { // 32 pairs of heads of 64
+		if want := map[bool]float32{true: 1, false: 1e30}[i < 8]; v != want || i > 31 {
+			t.Errorf("factor %d is %g, want %g", i, v, want)
+		}
 	}
 }
 

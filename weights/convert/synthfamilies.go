@@ -3,6 +3,7 @@ package convert
 import (
 	"math"
 
+	"terrace/internal/kernels/quant"
 	"terrace/weights/gguf"
 )
 
@@ -50,6 +51,13 @@ func far(i int) bool { return i%nearLayers == nearLayers-1 }
 func (s *Spec) shares(i int) bool { return i >= s.Layers-s.SharedKV }
 
 func gemma4Outer(l *layout) {
+	still := make([]float32, l.HeadDim) // of a wide head's pairs the first quarter turns
+	for i := range still {
+		if still[i] = 1; i >= l.HeadDim/4 {
+			still[i] = 1e30
+		}
+	}
+	l.list = append(l.list, random{Info: gguf.Info{Name: "rope_freqs.weight", Type: quant.F32, Shape: []int{l.HeadDim}}, given: still})
 	if p := l.PerLayer; p > 0 {
 		l.matrix("per_layer_token_embd.weight", 1, l.Vocab, l.Layers*p)
 		l.matrix("per_layer_model_proj.weight", 1, l.Layers*p, l.Hidden)
@@ -103,7 +111,7 @@ func (l *layout) experts(b string, biases bool) {
 		return
 	}
 	small := func(name string, shape ...int) {
-		l.list = append(l.list, random{gguf.Info{Name: b + name, Shape: shape}, 0, 0.1})
+		l.numbers(b+name, 0, 0.1, shape...)
 	}
 	small("ffn_gate_inp.bias", l.Experts)
 	small("ffn_gate_exps.bias", l.Experts, l.ExpertFFN)
@@ -211,7 +219,9 @@ func qwen35Meta(s *Spec, set func(string, any)) {
 	set("ssm.group_count", uint32(keys))
 	set("ssm.time_step_rank", uint32(values))
 	set("ssm.inner_size", uint32(values*deltaDim))
-	set("rope.dimension_count", uint32(max(2, s.HeadDim/8*2)))
+	pairs := max(1, s.HeadDim/8)
+	set("rope.dimension_count", uint32(2*pairs))
+	set("rope.dimension_sections", []int32{int32(pairs+2) / 3, int32(pairs+1) / 3, int32(pairs) / 3, 0})
 }
 
 // LFM2: the third of each three layers attends, the others convolve.

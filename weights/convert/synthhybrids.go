@@ -23,10 +23,10 @@ func (l *layout) ssm(b string) {
 	l.matrix(b+"ssm_in.weight", 1, inner+channels+heads, l.Hidden)
 	l.matrix(b+"ssm_conv1d.weight", 1, channels, 4)
 	l.vector(b+"ssm_conv1d.bias", channels, 0, 0.1)
-	l.vector(b+"ssm_a", heads, -0.5, 0.1)
+	l.numbers(b+"ssm_a", -0.5, 0.1, heads, 1)
 	l.vector(b+"ssm_dt.bias", heads, 0, 1)
-	l.vector(b+"ssm_d", heads, 1, 0.1)
-	l.norm(b+"ssm_norm", inner)
+	l.numbers(b+"ssm_d", 1, 0.1, heads, 1)
+	l.numbers(b+"ssm_norm.weight", 1, 0.1, groups, inner/groups)
 	l.matrix(b+"ssm_out.weight", l.out, l.Hidden, inner)
 }
 

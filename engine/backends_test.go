@@ -3,14 +3,19 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"gorgonia.org/tensor"
+
 	"terrace/internal/golden"
+	"terrace/internal/kernels"
 	"terrace/model"
 	_ "terrace/model/gorgonia"
 	"terrace/model/xla"
@@ -155,27 +160,49 @@ func TestBackendsAgree(t *testing.T) {
 	for _, backend := range parityBackends {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
+			refused := map[string]bool{}
 			for _, c := range cases {
-				t.Run(c.name, func(t *testing.T) { c.check(t, backend) })
+				t.Run(c.name, func(t *testing.T) { c.check(t, backend, refused) })
+			}
+			if _, graphs := openModel(t, cases[0].path, Options{Backend: backend}).backend.(xla.Counter); graphs && !t.Failed() {
+				if got, want := slices.Sorted(maps.Keys(refused)), graphsRefuse(t); !slices.Equal(got, want) {
+					t.Errorf("refuses\n%q, docs/backends.md says\n%q", got, want)
+				}
 			}
 		})
 	}
 }
 
-func (c tinyCase) check(t *testing.T, backend string) {
-	if m := openFile(t, c.path); backend != "native" {
-		if err := m.OnlyPlain(backend); err != nil {
-			if _, refused := Open(m, Options{Backend: backend, Exact: true}); !errors.Is(refused, model.ErrUnsupported) || !strings.Contains(refused.Error(), err.Error()) {
-				t.Errorf("%v, want it to be refused: %v", refused, err)
-			}
-			return
+// graphsRefuse are the architectures that the page of backends says graph backends refuse.
+func graphsRefuse(t *testing.T) (list []string) {
+	page, err := os.ReadFile("../docs/backends.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(page), "`gomlx:go` and `xla` refuse")
+	said, _, ok := strings.Cut(after, ".")
+	if !ok {
+		t.Fatal("docs/backends.md does not say what gomlx and XLA refuse")
+	}
+	for i, name := range strings.Split(said, "`") {
+		if i%2 == 1 {
+			list = append(list, name)
 		}
 	}
-	if m := openFile(t, c.path); strings.HasPrefix(backend, "vulkan") && m.Experts > 0 {
-		if _, refused := Open(m, Options{Backend: backend, Exact: true}); !errors.Is(refused, model.ErrUnsupported) || !strings.Contains(refused.Error(), "mixtures of experts") {
-			t.Errorf("%v, want its mixtures of experts to be refused", refused)
-		}
+	slices.Sort(list)
+	return list
+}
+
+// check holds a backend to the case's logits and text. A model that it refuses, as it may, is noted by its architecture.
+func (c tinyCase) check(t *testing.T, backend string, refused map[string]bool) {
+	m := openFile(t, c.path)
+	if e, err := Open(m, Options{Backend: backend, Exact: true}); err == nil {
+		e.Close()
+	} else if plain := m.OnlyPlain(backend) == nil && (m.Experts == 0 || !strings.HasPrefix(backend, "vulkan")); errors.Is(err, model.ErrUnsupported) && backend != "native" && !plain {
+		refused[m.Arch] = true
 		return
+	} else {
+		t.Fatal(err)
 	}
 	e := openModel(t, c.path, Options{Backend: backend, Exact: true, ChunkTokens: 24})
 	s, err := e.NewSession(e.Policy())
@@ -211,6 +238,70 @@ func (c tinyCase) check(t *testing.T, backend string) {
 	if !slices.ContainsFunc(c.greedy, func(want []int) bool { return slices.Equal(ids, want[:n]) }) {
 		t.Errorf("greedy ids %v, want %v", ids, c.greedy[0])
 	}
+}
+
+// TestMixersAgree takes texts of different lengths, one of which has no row, through recurrent layers from states that are not zero: what each
+// backend that has such layers makes of the rows, and the states behind them, are the native ones.
+func TestMixersAgree(t *testing.T) {
+	t.Parallel()
+	for _, c := range families(t) {
+		m := openFile(t, c.path)
+		layer := slices.IndexFunc(m.Layer, func(l model.LayerConfig) bool { return l.Recurs() && l.Heads == 0 })
+		if layer < 0 {
+			continue
+		}
+		for _, rows := range [][]int{{1}, {5}, {1, 1, 1}, {3, 0, 140, 1}, {64, 65}} {
+			want, states := mixed1(t, m, "native", layer, rows)
+			for _, backend := range parityBackends[1:] {
+				got, after := mixed1(t, m, backend, layer, rows)
+				if got == nil {
+					continue
+				}
+				if a, b := relativeDifference(got, want), relativeDifference(after, states); !(a <= parityLimit && b <= parityLimit) {
+					t.Errorf("%s on %s, texts of %v rows: rows differ by %.2g, states by %.2g", c.name, backend, rows, a, b)
+				}
+			}
+		}
+	}
+}
+
+// mixed1 is what a layer's recurrent mixer makes of texts of so many rows, and their states; nil where a backend does not compute it.
+func mixed1(t *testing.T, m *model.Model, backend string, layer int, texts []int) (out, states []float32) {
+	b, err := model.OpenBackend(backend, m, model.BackendOptions{Threads: 2})
+	if errors.Is(err, model.ErrUnsupported) {
+		return nil, nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	random := rand.New(rand.NewPCG(7, 7))
+	numbers := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = random.Float32()*2 - 1
+		}
+		return x
+	}
+	var rows []model.StateRows
+	pass := &model.Pass{Phase: kernels.Exact}
+	size := m.Cache()[layer].State.Bytes / 4
+	for _, n := range texts {
+		rows = append(rows, model.StateRows{Rows: n, From: numbers(size), State: numbers(size)})
+		for i := range n {
+			pass.Pos = append(pass.Pos, int32(i))
+		}
+	}
+	n := len(pass.Pos)
+	hidden := tensor.New(tensor.WithShape(n, m.RowWidth()), tensor.WithBacking(numbers(n*m.RowWidth())))
+	mixed, err := b.(model.Recurrent).Mix(pass, layer, hidden, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		states = append(states, r.State...)
+	}
+	return slices.Clone(floats(mixed)), states
 }
 
 // relativeDifference is max |x - want| / max |want|; NaN where lengths differ.

@@ -7,7 +7,7 @@
 //
 // Layers are described one by one (LayerConfig): attention (heads, widths, window, sinks, gate, whose KV is read, latent), or a recurrent
 // mixer (Delta, SSM, Conv), or neither; Cache is what they keep. Mixers are data too: a backend that runs recurrent ones implements
-// Recurrent, others refuse such models by name (Config.OnlyPlain). A recurrent mixer's state is float32 and the caller's: Mix reads one
+// Recurrent, others refuse such models by name (Model.OnlyPlain, with what a backend declares). A recurrent mixer's state is float32 and the caller's: Mix reads one
 // copy and writes another. Rows go through it one after another in every phase, so state does not depend on how rows were cut into
 // passes.
 //

@@ -33,9 +33,6 @@ type Router struct {
 	GroupBest          int // the score of a group is the sum of so many of its best
 }
 
-// plain reports whether a router is what backends with a router of their own compute.
-func (r *Router) plain() bool { return *r == Router{} }
-
 func (c *Config) validateRouter() error {
 	r, errs := &c.Router, []error(nil)
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, append(args, ErrConfig)...)) }

@@ -23,7 +23,13 @@ func init() {
 	})
 }
 
-// backend implements model.Backend, model.QueryGuesser, model.KVKeeper, model.Typed and Counter: the sum of
+// features are what the backend computes beyond plain decoders.
+var features = []model.Feature{
+	model.ShortConvolutions, model.GatedDeltaNet, model.AttentionSinks, model.OutputGates, model.NoPreNorms, model.WholeRowNorms, model.ClampedActivations,
+	model.SigmoidRouters, model.RouterBiases, model.ScaledExperts, model.CappedRouters, model.SharedExperts, model.ExpertBiases,
+}
+
+// backend implements model.Backend, model.QueryGuesser, model.KVKeeper, model.Recurrent, model.Typed and Counter: the sum of
 // their methods.
 type backend struct {
 	name    string
@@ -61,7 +67,7 @@ func newBackend(name string, m *model.Model, o model.BackendOptions, c compute.B
 		c.Finalize()
 		return nil, fmt.Errorf("xla: %s: queries that grow with the position (LogN): %w", name, model.ErrUnsupported)
 	}
-	if err := m.OnlyPlain(name); err != nil {
+	if err := m.OnlyPlain(name, features...); err != nil {
 		c.Finalize()
 		return nil, fmt.Errorf("xla: %w", err)
 	}

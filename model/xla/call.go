@@ -88,13 +88,17 @@ func (c *call) matrix(l *model.Linear, whole bool) {
 
 // norm adds a norm's weight and bias.
 func (c *call) norm(p model.NormParams) {
-	for _, v := range []*model.Vector{p.W, p.B} {
-		if v.Absent() {
-			c.none()
-			continue
-		}
-		c.add(c.b.weights.vector(v))
+	c.vector(p.W)
+	c.vector(p.B)
+}
+
+// vector adds a small tensor, absent where the model has none.
+func (c *call) vector(v *model.Vector) {
+	if v.Absent() {
+		c.none()
+		return
 	}
+	c.add(c.b.weights.vector(v))
 }
 
 // free gives back what only this call needed.

@@ -28,6 +28,9 @@
 // position that sees no key, so padding changes no result. A decode step therefore compiles nothing, but for attention and
 // the joining of a tail four times while the context doubles. Counts tells.
 //
+// Recurrent layers (Mix): states are the caller's, in host memory; they go up with the call and come down before it ends. The gated delta
+// rule takes 64 rows of each text at once, as products (delta.go).
+//
 // What it never does: know where pages come from (it reads views as attention does) or what a policy wants. Sparse prefill
 // masks and LogN are model.ErrUnsupported. The Phase makes no difference: all arithmetic is float32, or, opened with
 // model.BFloat16, matrices, keys, values and what they are multiplied with are rounded to 8 significant bits and summed in

@@ -9,105 +9,92 @@ import (
 	"terrace/model"
 )
 
-// Finish implements model.Backend.
+// Finish implements model.Backend. attended is nil in no layer that this backend computes.
 func (b *backend) Finish(_ *model.Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error) {
-	m, l := b.m, &b.m.Params.Layers[layer]
-	moe := m.Layer[layer].MoE
+	m, f, l := b.m, &b.m.Layer[layer], &b.m.Params.Layers[layer]
 	c := b.call(layer, hidden.Shape()[0])
 	c.rows(hidden)
 	c.rows(attended)
+	if f.Gate != model.NoGate {
+		c.norm(l.AttnNorm)
+		c.linear(l.OutGate)
+	}
 	c.linear(l.O)
 	c.norm(l.PostAttnNorm)
 	c.norm(l.AttnNorm)
 	c.norm(l.FFNNorm)
-	if moe {
-		c.matrix(l.Router, true)
-		for _, list := range [][]*model.Linear{l.ExpertGate, l.ExpertUp, l.ExpertDown} {
-			c.add(b.weights.stack(list))
-		}
+	if f.MoE {
+		c.mixture(l)
 	} else {
-		for _, w := range []*model.Linear{l.Gate, l.Up, l.Down} {
-			c.linear(w)
-		}
+		c.network(l.Gate, l.Up, l.Down)
 	}
 	c.norm(l.PostFFNNorm)
-	return c.lateOne(fmt.Sprintf("finish moe=%v", moe), func(in *params) []node {
-		return []node{b.finish(in, moe)}
+	return c.lateOne(fmt.Sprintf("finish moe=%v gate=%d", f.MoE, f.Gate), func(in *params) []node {
+		return []node{in.finish(&m.Config, f)}
 	}, hidden.Shape()[1], &b.hidden)
 }
 
 // finish is the program of Finish.
-func (b *backend) finish(in *params, moe bool) node {
-	m := &b.m.Config
-	x, attended := in.next(), in.next()
-	out := in.optionalNorm(m, in.linear(attended))
+func (p *params) finish(m *model.Config, f *model.LayerConfig) node {
+	x, attended := p.next(), p.next()
+	if f.Gate != model.NoGate {
+		attended = p.gated(m, f.Gate, x, attended)
+	}
+	out := p.optionalNorm(m, p.linear(attended))
 	x = graph.Add(x, factor(out, m.ResidualScale))
-	x = in.norm(m, x, !m.PostNorm) // the attention's norm, which Project has applied unless it stands after the sum
-	ffnNorm := &params{nodes: []node{in.next(), in.next()}}
+	x = p.norm(m, x, !m.PostNorm) // the attention's norm, which Project has applied unless it stands after the sum
+	ffnNorm := &params{nodes: []node{p.next(), p.next()}}
 	h := x
 	if !m.PostNorm {
 		h = ffnNorm.norm(m, x, false)
 	}
-	if moe {
-		out = in.mixture(m, h)
+	if f.MoE {
+		out = p.mixture(m, h)
 	} else {
-		out = in.feedForward(m, h)
+		out = p.feedForward(m, h)
 	}
-	x = graph.Add(x, factor(in.optionalNorm(m, out), m.ResidualScale))
+	x = graph.Add(x, factor(p.optionalNorm(m, out), m.ResidualScale))
 	if m.PostNorm {
 		x = ffnNorm.norm(m, x, false)
 	}
 	return x
 }
 
-// feedForward is down(act(gate(h))·up(h)), or down(act(up(h))) without a gate.
+// gated multiplies the mixer's output y [n, H·dv] by its gate, a number for each or one for each head, of the rows x that went into the layer.
+func (p *params) gated(m *model.Config, kind model.GateKind, x, y node) node {
+	gate := p.linear(p.norm(m, x, m.PostNorm))
+	if kind == model.SoftplusGate {
+		gate = softplus(gate)
+	} else {
+		gate = graph.Logistic(gate)
+	}
+	n, width, gates := y.Shape().Dim(0), y.Shape().Dim(1), gate.Shape().Dim(1)
+	return graph.Reshape(graph.Mul(graph.Reshape(y, n, gates, width/gates), graph.ExpandAxes(gate, 2)), n, width)
+}
+
+// network adds the weights of a feed-forward network.
+func (c *call) network(gate, up, down *model.Linear) {
+	for _, w := range []*model.Linear{gate, up, down} {
+		c.linear(w)
+	}
+}
+
+// feedForward is down(act(gate(h), up(h))), or down(act(up(h))) without a gate.
 func (p *params) feedForward(m *model.Config, h node) node {
 	if p.nodes[p.at] == nil {
 		_, _ = p.next(), p.next()
 		return p.linear(activate(m.Act, p.linear(h)))
 	}
-	gate := activate(m.Act, p.linear(h))
-	return p.linear(graph.Mul(gate, p.linear(h)))
+	gate := p.linear(h)
+	return p.linear(gatedBy(m, gate, p.linear(h)))
 }
 
-// mixture is the weighted sum of experts. Every expert computes every row, and the weights of those that a row is not
-// routed to are zero: the shapes do not depend on the routing, at experts/topK times the work.
-func (p *params) mixture(m *model.Config, h node) node {
-	share := route(m, graph.Softmax(p.linear(h), 1))
-	gate, up, down := p.next(), p.next(), p.next()
-	g := product(h, []int{1}, nil, gate, []int{2}, nil) // [n, experts, width]
-	u := product(h, []int{1}, nil, up, []int{2}, nil)
-	a := graph.Mul(graph.Mul(activate(m.Act, g), u), graph.ExpandAxes(share, 2))
-	return product(a, []int{1, 2}, nil, down, []int{0, 2}, nil)
-}
-
-// route keeps the topK largest shares of a row [n, experts] (the first of equals), normalised to sum 1 where the model says
-// so, and makes the others zero. An expert is used if fewer than topK come before it.
-func route(m *model.Config, share node) node {
-	n, experts := share.Shape().Dim(0), share.Shape().Dim(1)
-	mine := graph.BroadcastToDims(graph.ExpandAxes(share, 2), n, experts, experts)
-	other := graph.BroadcastToDims(graph.ExpandAxes(share, 1), n, experts, experts)
-	// 1 where the other expert has the lower number, and where it is another one: a device may compute the two copies of a share in
-	// different orders, and no expert may then be before itself.
-	first, others := make([][]float32, experts), make([][]float32, experts)
-	for e := range first {
-		first[e], others[e] = make([]float32, experts), make([]float32, experts)
-		for o := range experts {
-			if o < e {
-				first[e][o] = 1
-			}
-			if o != e {
-				others[e][o] = 1
-			}
-		}
+// gatedBy is what a gate leaves of up.
+func gatedBy(m *model.Config, gate, up node) node {
+	if m.Act != model.ClampedSwiGLU {
+		return graph.Mul(activate(m.Act, gate), up)
 	}
-	where := func(condition node, pairs [][]float32) node {
-		return graph.Mul(asFloat(condition), graph.ExpandLeftToRank(graph.Const(share.Graph(), pairs), 3))
-	}
-	before := graph.ReduceSum(graph.Add(where(graph.GreaterThan(other, mine), others), where(graph.Equal(other, mine), first)), 2)
-	share = graph.Mul(share, asFloat(graph.LessThan(before, graph.Scalar(share.Graph(), before.DType(), m.TopK))))
-	if m.NormTopK {
-		share = graph.Div(share, graph.ExpandAxes(graph.ReduceSum(share, 1), 1))
-	}
-	return share
+	limit := float64(m.Clamp.Limit)
+	gate, up = graph.MinScalar(gate, limit), graph.ClipScalar(up, -limit, limit)
+	return graph.Mul(graph.Mul(gate, graph.Logistic(graph.MulScalar(gate, m.Clamp.Alpha))), graph.AddScalar(up, 1))
 }

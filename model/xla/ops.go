@@ -30,19 +30,17 @@ func product(x node, xContracting, xBatch []int, y node, yContracting, yBatch []
 		General(xContracting, xBatch, yContracting, yBatch)
 }
 
-// norm is the model's normalisation of each row, with the next two parameters as weight and bias; skip leaves x alone.
+// norm is the model's normalisation of each row, with the next two parameters as weight and bias; skip leaves x alone, as does a norm
+// that the model does not have.
 func (p *params) norm(c *model.Config, x node, skip bool) node {
 	w, bias := p.next(), p.next()
-	if skip {
+	if skip || w == nil {
 		return x
 	}
 	if c.Norm == model.LayerNorm {
 		x = graph.Sub(x, rowMean(x))
 	}
-	x = unitRows(x, c.NormEps)
-	if w != nil {
-		x = graph.Mul(x, graph.ExpandLeftToRank(w, 2))
-	}
+	x = graph.Mul(unitRows(x, c.NormEps), graph.ExpandLeftToRank(w, 2))
 	if bias != nil {
 		x = graph.Add(x, graph.ExpandLeftToRank(bias, 2))
 	}
@@ -92,6 +90,11 @@ func activate(act model.Activation, x node) node {
 		return half(x, graph.Erf(graph.MulScalar(x, 1/math.Sqrt2)))
 	}
 	return graph.MaxScalar(x, 0)
+}
+
+// softplus is ln(1 + e^x).
+func softplus(x node) node {
+	return graph.Add(graph.MaxScalar(x, 0), graph.Log1P(graph.Exp(graph.Neg(graph.Abs(x)))))
 }
 
 // half is x/2·(1 + y).

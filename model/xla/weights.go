@@ -1,10 +1,6 @@
 package xla
 
-import (
-	"fmt"
-
-	"terrace/model"
-)
+import "terrace/model"
 
 // weights holds the device copies of what has been used: matrices in the backend's type, vectors and routers (whose
 // near ties rounding would turn) in float32.
@@ -13,11 +9,11 @@ type weights struct {
 	half    bool
 	linears map[*model.Linear][2]operand // weight, bias
 	vectors map[*model.Vector]operand
-	stacks  map[*model.Linear]operand // experts, by the first of them
+	stacks  map[*model.Linear][2]operand // experts and their biases, by the first of them
 }
 
 func newWeights(d *device, half bool) *weights {
-	return &weights{d: d, half: half, linears: map[*model.Linear][2]operand{}, vectors: map[*model.Vector]operand{}, stacks: map[*model.Linear]operand{}}
+	return &weights{d: d, half: half, linears: map[*model.Linear][2]operand{}, vectors: map[*model.Vector]operand{}, stacks: map[*model.Linear][2]operand{}}
 }
 
 // upload copies values, whole or in the backend's type.
@@ -65,45 +61,60 @@ func (w *weights) free() {
 		v.free()
 	}
 	for _, s := range w.stacks {
-		s.free()
+		s[0].free()
+		s[1].free()
 	}
 }
 
-// vector returns a norm's weight.
-func (w *weights) vector(v *model.Vector) (operand, error) {
-	if got, ok := w.vectors[v]; ok {
-		return got, nil
-	}
-	x, err := v.Values()
-	if err != nil {
-		return operand{}, err
-	}
-	o, err := w.upload(x, true, len(x))
-	if err == nil {
-		w.vectors[v] = o
-	}
-	return o, err
-}
+// vector returns a small tensor.
+func (w *weights) vector(v *model.Vector) (operand, error) { return w.chain([]*model.Vector{v}) }
 
-// stack returns the weights of a layer's experts as one tensor [experts, rows, cols].
-func (w *weights) stack(list []*model.Linear) (operand, error) {
+// stack returns the weights of a layer's experts as one tensor [experts, rows, cols], and their biases [experts, rows], absent where there
+// are none; of no experts nothing.
+func (w *weights) stack(list []*model.Linear) (weight, bias operand, err error) {
+	if len(list) == 0 {
+		return operand{}, operand{}, nil
+	}
 	if got, ok := w.stacks[list[0]]; ok {
+		return got[0], got[1], nil
+	}
+	var all, biases []float32
+	for _, l := range list {
+		x, err := l.Values()
+		if err != nil {
+			return operand{}, operand{}, err
+		}
+		all = append(all, x...)
+		if x, err = l.BiasValues(); err != nil {
+			return operand{}, operand{}, err
+		}
+		biases = append(biases, x...)
+	}
+	if weight, err = w.upload(all, false, len(list), list[0].Rows, list[0].Cols); err == nil && biases != nil {
+		bias, err = w.upload(biases, true, len(list), list[0].Rows)
+	}
+	if err == nil {
+		w.stacks[list[0]] = [2]operand{weight, bias}
+	}
+	return weight, bias, err
+}
+
+// chain returns small tensors one behind another.
+func (w *weights) chain(list []*model.Vector) (operand, error) {
+	if got, ok := w.vectors[list[0]]; ok {
 		return got, nil
 	}
 	var all []float32
-	for e, l := range list {
-		if l.Bias != nil {
-			return operand{}, fmt.Errorf("xla: expert %d has a bias: %w", e, model.ErrUnsupported)
-		}
-		x, err := l.Values()
+	for _, v := range list {
+		x, err := v.Values()
 		if err != nil {
 			return operand{}, err
 		}
 		all = append(all, x...)
 	}
-	o, err := w.upload(all, false, len(list), list[0].Rows, list[0].Cols)
+	o, err := w.upload(all, true, len(all))
 	if err == nil {
-		w.stacks[list[0]] = o
+		w.vectors[list[0]] = o
 	}
 	return o, err
 }

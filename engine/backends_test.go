@@ -160,9 +160,15 @@ func TestBackendsAgree(t *testing.T) {
 	for _, backend := range parityBackends {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			refused := map[string]bool{}
+			refused, ran := map[string]bool{}, 0
 			for _, c := range cases {
-				t.Run(c.name, func(t *testing.T) { c.check(t, backend, refused) })
+				t.Run(c.name, func(t *testing.T) {
+					ran++
+					c.check(t, backend, refused)
+				})
+			}
+			if ran < len(cases) {
+				return // some were asked for by name
 			}
 			if _, graphs := openModel(t, cases[0].path, Options{Backend: backend}).backend.(xla.Counter); graphs && !t.Failed() {
 				if got, want := slices.Sorted(maps.Keys(refused)), graphsRefuse(t); !slices.Equal(got, want) {
@@ -250,10 +256,10 @@ func TestMixersAgree(t *testing.T) {
 		if layer < 0 {
 			continue
 		}
-		for _, rows := range [][]int{{1}, {5}, {1, 1, 1}, {3, 0, 140, 1}, {64, 65}} {
-			want, states := mixed1(t, m, "native", layer, rows)
+		for _, rows := range [][]int{{1}, {1, 1, 1}, {3, 0, 140, 1}} {
+			want, states := mixedRows(t, m, "native", layer, rows)
 			for _, backend := range parityBackends[1:] {
-				got, after := mixed1(t, m, backend, layer, rows)
+				got, after := mixedRows(t, m, backend, layer, rows)
 				if got == nil {
 					continue
 				}
@@ -265,8 +271,8 @@ func TestMixersAgree(t *testing.T) {
 	}
 }
 
-// mixed1 is what a layer's recurrent mixer makes of texts of so many rows, and their states; nil where a backend does not compute it.
-func mixed1(t *testing.T, m *model.Model, backend string, layer int, texts []int) (out, states []float32) {
+// mixedRows is what a layer's recurrent mixer makes of texts of so many rows, and their states; nil where a backend does not compute it.
+func mixedRows(t *testing.T, m *model.Model, backend string, layer int, texts []int) (out, states []float32) {
 	b, err := model.OpenBackend(backend, m, model.BackendOptions{Threads: 2})
 	if errors.Is(err, model.ErrUnsupported) {
 		return nil, nil

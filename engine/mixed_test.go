@@ -192,9 +192,9 @@ func tiersOfDiffering(t *testing.T, mixed func(t testing.TB, o Options) *Engine)
 func TestMixedRefused(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]Options{
-		"layer 1 of mixed has a recurrent mixer": {Backend: "gorgonia"},
-		"latent keys, which are its values too":  {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true},
-		"not turned by a matrix":                 {Rotate: true},
+		"a gated DeltaNet, which layer 1 of mixed has": {Backend: "gorgonia"},
+		"latent keys, which are its values too":        {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true},
+		"not turned by a matrix":                       {Rotate: true},
 	} {
 		o.Threads = 1
 		if _, err := Open(fakes.Mixed(3), o); !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), want) {

@@ -83,7 +83,7 @@ func (a *attending) sequence(s *attention.Seq, at int) error {
 			clear(row)
 		}
 	}
-	keys, err := b.keys(a.layer, s, at)
+	keys, err := b.keys(b.m.Layer[a.layer].Owner, s, at)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package xla
 
 import (
 	"fmt"
+	"slices"
 	"terrace/attention"
 
 	"github.com/gomlx/compute"
@@ -26,6 +27,7 @@ func init() {
 // features are what the backend computes beyond plain decoders.
 var features = []model.Feature{
 	model.ShortConvolutions, model.GatedDeltaNet, model.AttentionSinks, model.OutputGates, model.NoPreNorms, model.WholeRowNorms, model.ClampedActivations,
+	model.SharedKeys, model.KeysAsValues, model.NormedValues, model.PerLayerInputs, model.OutputFactors, model.ExpertsBesideNetwork, model.ExpertFactors,
 	model.SigmoidRouters, model.RouterBiases, model.ScaledExperts, model.CappedRouters, model.SharedExperts, model.ExpertBiases,
 }
 
@@ -151,7 +153,11 @@ func (b *backend) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
 		c.ints(c.padded(rows, 0), c.bucket)
 	}
 	c.norm(m.Params.EmbedNorm)
-	return c.lateOne("embed", b.embed, m.Hidden, &b.embedded)
+	out, err := c.lateOne("embed", b.embed, m.RowWidth(), &b.embedded)
+	if err == nil {
+		b.embedded.h.ids = slices.Clone(ids)
+	}
+	return out, err
 }
 
 // embed is the program of Embed.
@@ -169,12 +175,28 @@ func (b *backend) embed(in *params) []node {
 	if table, rows := in.next(), in.next(); table != nil {
 		x = graph.Add(x, embedded(table, rows))
 	}
-	return []node{in.norm(&m.Config, x, m.Params.EmbedNorm.W.Absent() || !m.Params.EmbedIn.Absent())}
+	x = in.norm(&m.Config, x, m.Params.EmbedNorm.W.Absent() || !m.Params.EmbedIn.Absent())
+	if m.PerLayer > 0 { // a row carries its token's id, exact below 1<<24
+		x = graph.Concatenate([]node{x, asFloat(graph.ExpandAxes(ids, 1))}, 1)
+	}
+	return []node{x}
+}
+
+// residual is the part of rows x [n, RowWidth] that layers work on, [n, D].
+func (b *backend) residual(x node) node {
+	if b.m.PerLayer == 0 {
+		return x
+	}
+	return graph.Slice(x, graph.AxisRange(), graph.AxisRange(0, b.m.Hidden))
 }
 
 // Project implements model.Backend.
 func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
 	m, a, l := b.m, &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
+	if a.Owner != layer {
+		q, err := b.query(p, layer, hidden, &b.q)
+		return q, nil, nil, err
+	}
 	b.turn = 1 - b.turn
 	b.projectedLayer = -1
 	c := b.call(layer, len(p.Pos))
@@ -186,12 +208,20 @@ func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k,
 	}
 	c.norm(l.QNorm)
 	c.norm(l.KNorm)
+	c.norm(l.VNorm)
 	out, err := c.into(fmt.Sprintf("project interlaced=%v %s", interlaced, heads(a)), func(in *params) []node {
-		x := in.next()
+		x := b.residual(in.next())
 		x = in.norm(&m.Config, x, m.PostNorm)
 		cos, sin := in.next(), in.next()
-		q, k, v := in.linear(x), in.linear(x), in.linear(x)
+		q, k := in.linear(x), in.linear(x)
+		v := k
+		if l.V.Absent() {
+			_, _ = in.next(), in.next()
+		} else {
+			v = in.linear(x)
+		}
 		q, k = in.headNorm(&m.Config, q, a.Heads, a.KeyDim), in.headNorm(&m.Config, k, a.KVHeads, a.KeyDim)
+		v = in.headNorm(&m.Config, v, a.KVHeads, a.ValDim)
 		return []node{turn(q, a.Heads, a.KeyDim, interlaced, cos, sin), b.stored(turn(k, a.KVHeads, a.KeyDim, interlaced, cos, sin)), b.stored(v)}
 	}, &b.q, &b.k[b.turn], &b.v[b.turn])
 	if err != nil {
@@ -208,6 +238,11 @@ func heads(a *model.Attention) string {
 
 // GuessQuery implements model.QueryGuesser.
 func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	return b.query(p, layer, hidden, &b.guessed)
+}
+
+// query is what Project makes of the queries alone.
+func (b *backend) query(p *model.Pass, layer int, hidden *tensor.Dense, to *slot) (*tensor.Dense, error) {
 	m, a, l := b.m, &b.m.Layer[layer].Attention, &b.m.Params.Layers[layer]
 	c := b.call(layer, len(p.Pos))
 	c.rows(hidden)
@@ -215,13 +250,13 @@ func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*t
 	interlaced := c.angles(p, layer)
 	c.linear(l.Q)
 	c.norm(l.QNorm)
-	return c.one(fmt.Sprintf("guess interlaced=%v %s", interlaced, heads(a)), func(in *params) []node {
-		x := in.next()
+	return c.one(fmt.Sprintf("query interlaced=%v %s", interlaced, heads(a)), func(in *params) []node {
+		x := b.residual(in.next())
 		x = in.norm(&m.Config, x, m.PostNorm)
 		cos, sin := in.next(), in.next()
 		q := in.linear(x)
 		return []node{turn(in.headNorm(&m.Config, q, a.Heads, a.KeyDim), a.Heads, a.KeyDim, interlaced, cos, sin)}
-	}, &b.guessed)
+	}, to)
 }
 
 // Logits implements model.Backend.
@@ -233,7 +268,7 @@ func (b *backend) Logits(_ *model.Pass, hidden *tensor.Dense) (*tensor.Dense, er
 	c.linear(m.Params.EmbedOut)
 	c.linear(m.Params.Output)
 	return c.lateOne("logits", func(in *params) []node {
-		x := in.next()
+		x := b.residual(in.next())
 		x = in.norm(&m.Config, x, m.NoFinal)
 		if m.Params.EmbedOut.Absent() {
 			_, _ = in.next(), in.next()

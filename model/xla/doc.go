@@ -29,7 +29,8 @@
 // the joining of a tail four times while the context doubles. Counts tells.
 //
 // Recurrent layers (Mix): states are the caller's, in host memory; they go up with the call and come down before it ends. The gated delta
-// rule takes 64 rows of each text at once, as products (delta.go).
+// rule takes 64 rows of each text at once, as products (delta.go). Inputs of each layer (perlayer.go): the host reads their rows of the table,
+// which would fill the device. Layers that share keys and values share their owner's mirror.
 //
 // What it never does: know where pages come from (it reads views as attention does) or what a policy wants. Sparse prefill
 // masks and LogN are model.ErrUnsupported. The Phase makes no difference: all arithmetic is float32, or, opened with

@@ -23,20 +23,38 @@ func (b *backend) Finish(_ *model.Pass, layer int, hidden, attended *tensor.Dens
 	c.norm(l.PostAttnNorm)
 	c.norm(l.AttnNorm)
 	c.norm(l.FFNNorm)
+	if l.Beside != nil {
+		c.beside(l)
+	}
 	if f.MoE {
 		c.mixture(l)
 	} else {
 		c.network(l.Gate, l.Up, l.Down)
 	}
 	c.norm(l.PostFFNNorm)
-	return c.lateOne(fmt.Sprintf("finish moe=%v gate=%d", f.MoE, f.Gate), func(in *params) []node {
-		return []node{in.finish(&m.Config, f)}
+	var ids []int32
+	if m.PerLayer > 0 {
+		var err error
+		if ids, err = b.tokens(hidden); err != nil {
+			return nil, err
+		}
+		c.perLayer(ids)
+	}
+	c.vector(l.OutScale)
+	out, err := c.lateOne(fmt.Sprintf("finish moe=%v gate=%d beside=%v", f.MoE, f.Gate, l.Beside != nil), func(in *params) []node {
+		return []node{b.finish(in, f, l.Beside != nil)}
 	}, hidden.Shape()[1], &b.hidden)
+	if err == nil {
+		b.hidden.h.ids = ids
+	}
+	return out, err
 }
 
 // finish is the program of Finish.
-func (p *params) finish(m *model.Config, f *model.LayerConfig) node {
-	x, attended := p.next(), p.next()
+func (b *backend) finish(p *params, f *model.LayerConfig, beside bool) node {
+	m := &b.m.Config
+	row, attended := p.next(), p.next()
+	x := b.residual(row)
 	if f.Gate != model.NoGate {
 		attended = p.gated(m, f.Gate, x, attended)
 	}
@@ -48,14 +66,26 @@ func (p *params) finish(m *model.Config, f *model.LayerConfig) node {
 	if !m.PostNorm {
 		h = ffnNorm.norm(m, x, false)
 	}
-	if f.MoE {
-		out = p.mixture(m, h)
-	} else {
+	switch {
+	case beside:
+		out = p.beside(m, x, h)
+	case f.MoE:
+		out = p.mixture(m, h, h, h)
+	default:
 		out = p.feedForward(m, h)
 	}
 	x = graph.Add(x, factor(p.optionalNorm(m, out), m.ResidualScale))
 	if m.PostNorm {
 		x = ffnNorm.norm(m, x, false)
+	}
+	if m.PerLayer > 0 {
+		x = graph.Add(x, p.perLayer(m, x))
+	}
+	if scale := p.next(); scale != nil {
+		x = graph.Mul(x, graph.ExpandLeftToRank(scale, 2))
+	}
+	if m.PerLayer > 0 {
+		x = graph.Concatenate([]node{x, graph.Slice(row, graph.AxisRange(), graph.AxisRange(m.Hidden))}, 1)
 	}
 	return x
 }

@@ -10,6 +10,7 @@ type held struct {
 	d       *device
 	on      operand // [bucket, cols]; absent once freed
 	host    []float32
+	ids     []int32 // tokens of hidden rows, where layers are given something of them
 	fetched bool
 	wrote   bool
 }

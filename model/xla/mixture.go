@@ -12,6 +12,7 @@ import (
 func (c *call) mixture(l *model.LayerParams) {
 	c.matrix(l.Router, true)
 	c.vector(l.RouterBias)
+	c.vector(l.ExpertScale)
 	for _, list := range [][]*model.Linear{l.ExpertGate, l.ExpertUp, l.ExpertDown} {
 		w, bias, err := c.b.weights.stack(list)
 		c.add(w, err)
@@ -21,10 +22,15 @@ func (c *call) mixture(l *model.LayerParams) {
 	c.linear(l.SharedRouter)
 }
 
-// mixture is the weighted sum of experts, and the network beside them. Every expert computes every row, and the weights of those that a row
-// is not routed to are zero: the shapes do not depend on the routing, at experts/topK times the work.
-func (p *params) mixture(m *model.Config, h node) node {
-	out := p.experts(m, h, p.route(m, p.linear(h)))
+// mixture is the weighted sum of experts, and the network beside them: h is what that network reads, routed what the router and given what the
+// experts do. Every expert computes every row, and the weights of those that a row is not routed to are zero: the shapes do not depend on the
+// routing, at experts/topK times the work.
+func (p *params) mixture(m *model.Config, h, routed, given node) node {
+	share := p.route(m, p.linear(routed))
+	if each := p.next(); each != nil {
+		share = graph.Mul(share, graph.ExpandAxes(each, 0))
+	}
+	out := p.experts(m, given, share)
 	shared := &params{nodes: p.nodes[p.at : p.at+6]}
 	p.at += 6
 	router := &params{nodes: []node{p.next(), p.next()}}
@@ -36,6 +42,23 @@ func (p *params) mixture(m *model.Config, h node) node {
 		beside = graph.Mul(beside, graph.Logistic(router.linear(h)))
 	}
 	return graph.Add(out, beside)
+}
+
+// beside adds the weights of a network that stands beside experts, and the norms of both (model.BesideParams).
+func (c *call) beside(l *model.LayerParams) {
+	c.network(l.Gate, l.Up, l.Down)
+	for _, n := range []model.NormParams{l.Beside.DensePost, l.Beside.RouterNorm, l.Beside.ExpertNorm} {
+		c.norm(n)
+	}
+	c.norm(l.Beside.ExpertPost)
+}
+
+// beside is the sum of both, each normed: the network reads h, the norm of x; router and experts read norms of x of their own.
+func (p *params) beside(m *model.Config, x, h node) node {
+	out := p.norm(m, p.feedForward(m, h), false)
+	routed, given := p.norm(m, x, false), p.norm(m, x, false)
+	post := &params{nodes: []node{p.next(), p.next()}}
+	return graph.Add(out, post.norm(m, p.mixture(m, h, routed, given), false))
 }
 
 // experts is the sum of all experts by their shares [n, experts].

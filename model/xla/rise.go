@@ -15,6 +15,9 @@ type rise struct {
 
 // RaiseKV implements model.KVKeeper. There must be room beside what the layer before needs.
 func (b *backend) RaiseKV(layer int, views []attention.View) {
+	if layer != b.m.Layer[layer].Owner {
+		return // its owner's are there, or go up for the call
+	}
 	key := mirrorKey{views[0].Cache, layer}
 	if b.mirrors[key] != nil || b.rising[key] != nil || !known(views) {
 		return

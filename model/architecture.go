@@ -18,6 +18,9 @@ type Model struct {
 	// Inputs, if not nil, is shown the rows x [n, w.Cols] that the native backend is about to multiply with w, once where several
 	// parts of one tensor take the same rows; products are then computed one by one. It must not keep x.
 	Inputs func(w *Linear, x []float32) error
+	// Routed, if not nil, is told which rows of a pass each expert of a layer has, [expert][of its rows], or, predicted, will probably have
+	// (weights that are read as they are needed, Stream). It must not keep rows. On the native backend.
+	Routed func(layer int, rows [][]int, predicted bool)
 
 	streamed *stream.Store // what of the weights is in memory; nil = all that was used
 	bias     bias

@@ -49,6 +49,9 @@ func (b *native) routed(ph arithmetic, layer int, out product, in, logits []floa
 	b.streaming.prefer(layer, s)
 	s.route(&m.Config, logits, bias, n)
 	b.streaming.biased(n)
+	if m.Routed != nil {
+		m.Routed(layer, s.rows, false)
+	}
 	for i := range s.share[:n*len(factors)] {
 		s.share[i] *= factors[i%len(factors)]
 	}

@@ -92,6 +92,9 @@ func (s *streaming) predict(p *Pass, layer int, x []float32, n int) error {
 	}
 	s.prefer(layer, &s.guess)
 	s.guess.route(&m.Config, logits, bias, n)
+	if m.Routed != nil {
+		m.Routed(layer, s.guess.rows, true)
+	}
 	for e, rows := range s.guess.rows {
 		if len(rows) > 0 {
 			s.likely = append(s.likely, e)

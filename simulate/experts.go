@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // A model of experts larger than memory (ours; no paper has it): tokens of one text, one after another, on the store of package
 // weights/stream, whose own code says what is there, what is read and what leaves, on a modelled disk and clock. Choices are drawn: at
-// random, the worst case, as routers of random weights nearly are, or by a power law of each layer's own. A token goes through its
+// random, the worst case, as routers of random weights nearly are, or by a power law of each layer's own; or they were recorded. A token goes through its
 // layers as model's native backend has it: projections, the prediction for the layer behind, attention's output and what is beside the
 // experts, then the experts as they come.
 
@@ -50,6 +51,76 @@ func drawChoices(m *mixture, tokens int, skew, predicted float64, seed uint64) (
 		c.used, c.likely = append(c.used, used), append(c.likely, likely)
 	}
 	return c
+}
+
+// recordedChoices are those of the file that parameter choices names, of so many tokens; as many were predicted as the file says, which
+// may be none.
+func recordedChoices(b *builder, m *mixture, tokens int) (c choices, err error) {
+	name := b.text("choices")
+	f, err := os.Open(name)
+	if err != nil {
+		return c, fmt.Errorf("choices=%s: want a file of infer generate --record-experts: %w", name, err)
+	}
+	defer f.Close()
+	r, err := stream.ReadChoices(f)
+	if err != nil {
+		return c, fmt.Errorf("choices=%s: %w", name, err)
+	}
+	if r.Layers != m.layers || r.Experts != m.experts || r.Used != m.used {
+		return c, fmt.Errorf("choices=%s: %d layers with %d experts, %d used, want the model's %d, %d and %d", name, r.Layers, r.Experts, r.Used, m.layers, m.experts, m.used)
+	}
+	if len(r.Tokens) < tokens {
+		return c, fmt.Errorf("choices=%s: %d tokens, want %d (warm and tokens together)", name, len(r.Tokens), tokens)
+	}
+	for _, t := range r.Tokens[:tokens] {
+		for l, list := range t.Used {
+			if (len(list) > 0) != (l >= m.dense) {
+				return c, fmt.Errorf("choices=%s: layer %d: the model's experts lie in layers from %d on", name, l, m.dense)
+			}
+		}
+		likely := t.Likely
+		if likely == nil {
+			likely = make([][]int, m.layers)
+		}
+		c.used, c.likely = append(c.used, t.Used), append(c.likely, likely)
+	}
+	return c, nil
+}
+
+// found are the shares of the counted tokens' experts that are in memory when nothing is predicted: by the store's own rule of who
+// leaves, and at best (stream.Optimum).
+func found(m *mixture, plan *mixturePlan, c choices, warm int) (store, best float64, err error) {
+	s, err := stream.NewModelled(plan.Plan, stream.Disk{})
+	if err != nil {
+		return 0, 0, err
+	}
+	var before stream.Use
+	uses := 0
+	for token, layers := range c.used {
+		if token == warm {
+			before = s.Accounts()
+		}
+		for l, list := range layers {
+			if len(list) == 0 {
+				continue
+			}
+			if err := s.Use(l, func(e int) int { return count(list, e) }, 1, false, 0); err != nil {
+				return 0, 0, err
+			}
+			if token >= warm {
+				uses += len(list)
+			}
+		}
+	}
+	room := int((plan.BudgetBytes - plan.PinnedBytes()) / plan.expert)
+	return float64(s.Accounts().Hits-before.Hits) / float64(uses), float64(stream.Optimum(c.used, m.experts, room, warm)) / float64(uses), nil
+}
+
+func count(list []int, e int) int {
+	if slices.Contains(list, e) {
+		return 1
+	}
+	return 0
 }
 
 // expertRun is what some tokens took.
@@ -93,12 +164,7 @@ func runExperts(m *mixture, plan *mixturePlan, c choices, p P, disk stream.Disk)
 				continue
 			}
 			store.Compute(of(plan.router))
-			rows := func(e int) int {
-				if slices.Contains(c.used[token][l], e) {
-					return 1
-				}
-				return 0
-			}
+			rows := func(e int) int { return count(c.used[token][l], e) }
 			if err := store.Use(l, rows, 1, false, of(plan.expert)); err != nil {
 				return out, err
 			}
@@ -155,17 +221,28 @@ func expertStream(b *builder) error {
 		b.exact(name, "stays", "B", x, float64(plan.PinnedBytes()))
 		b.exact(name, "least_memory", "B", x, float64(plan.LeastBytes())+b.p["other_bytes"])
 		for _, trace := range b.axes.texts("trace") {
-			skew, known := map[string]float64{"uniform": 0, "zipf": b.p["skew"]}[trace]
-			if !known {
-				return fmt.Errorf("trace=%s: known are uniform, zipf", trace)
+			c, err := b.expertChoices(trace, &m, int(warm+tokens))
+			if err != nil {
+				return err
 			}
-			c := drawChoices(&m, int(warm+tokens), skew, b.p["predicted"], uint64(b.p["seed"]))
 			if err := b.expertGrid(name, trace, &m, plan, c); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// expertChoices are those of a trace by its name.
+func (b *builder) expertChoices(trace string, m *mixture, tokens int) (choices, error) {
+	skew, drawn := map[string]float64{"uniform": 0, "zipf": b.p["skew"]}[trace]
+	switch {
+	case drawn:
+		return drawChoices(m, tokens, skew, b.p["predicted"], uint64(b.p["seed"])), nil
+	case trace == "recorded":
+		return recordedChoices(b, m, tokens)
+	}
+	return choices{}, fmt.Errorf("trace=%s: known are uniform, zipf, recorded", trace)
 }
 
 // expertGrid adds the rows of a model and trace, for each memory that holds what stays and one step's experts.
@@ -175,6 +252,12 @@ func (b *builder) expertGrid(name, trace string, m *mixture, plan *mixturePlan, 
 		if plan.BudgetBytes < plan.LeastBytes() {
 			continue
 		}
+		kept, best, err := found(m, plan, c, int(b.p["warm"]))
+		if err != nil {
+			return err
+		}
+		b.model(name+", "+trace, "kept", "fraction", X("memory_GB", memory), kept)
+		b.model(name+", "+trace, "kept_optimum", "fraction", X("memory_GB", memory), best)
 		for _, rate := range b.axes.numbers("disk_GBps") {
 			if rate <= 0 {
 				return fmt.Errorf("disk_GBps=%g: want more than 0", rate)

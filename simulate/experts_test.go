@@ -2,7 +2,10 @@ package simulate
 
 import (
 	"errors"
+	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -133,6 +136,69 @@ func TestExpertStream(t *testing.T) {
 		sets := []string{"model=gpt-oss-20b", "memory_GB=64", "disk_GBps=1", bad}
 		if _, err := Run("expert-stream", sets); !errors.Is(err, ErrArgument) {
 			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestRecordedChoices: recorded choices, with their own predictions, are passed as drawn ones are, and what the store's rule finds of
+// them lies below the optimum; a file of another shape, or too short, is refused.
+func TestRecordedChoices(t *testing.T) {
+	m := mixtures["gpt-oss-20b"]
+	m.layers = 3
+	drawn := drawChoices(&m, 60, 0.7, 0.8, 1)
+	write := func(c stream.Choices) string {
+		t.Helper()
+		f, err := os.Create(filepath.Join(t.TempDir(), "choices"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.Write(f), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return f.Name()
+	}
+	of := func(likely bool) (c stream.Choices) {
+		c = stream.Choices{Model: "m", Layers: m.layers, Experts: m.experts, Used: m.used}
+		for n := range drawn.used {
+			token := stream.Chosen{Used: drawn.used[n]}
+			if likely {
+				token.Likely = drawn.likely[n]
+			}
+			c.Tokens = append(c.Tokens, token)
+		}
+		return c
+	}
+	run := func(sets ...string) (map[string]float64, error) {
+		r, err := Run("expert-stream", append([]string{"model=gpt-oss-20b", "layers=3", "vocab=1000", "other_bytes=0", "warm=40", "tokens=20", "memory_GB=0.7", "disk_GBps=2"}, sets...))
+		if err != nil {
+			return nil, err
+		}
+		out := map[string]float64{}
+		for _, row := range r.Rows {
+			out[row.Metric] = row.Value
+		}
+		return out, nil
+	}
+	same, err := run("trace=zipf", "skew=0.7", "predicted=0.8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := write(of(true))
+	if got, err := run("trace=recorded", "choices="+both); err != nil || !maps.Equal(got, same) {
+		t.Errorf("recorded %v, drawn %v: %v", got, same, err)
+	}
+	blind, err := run("trace=recorded", "choices="+write(of(false)))
+	if err != nil || blind["predicted"] != 0 || blind["kept"] != same["kept"] || blind["read_a_token"] >= same["read_a_token"] {
+		t.Errorf("without predictions %v, with %v: %v", blind, same, err)
+	}
+	if same["kept"] <= 0.2 || same["kept"] >= same["kept_optimum"] || same["kept_optimum"] >= 1 {
+		t.Errorf("the store's rule finds %.3f, at best it is %.3f", same["kept"], same["kept_optimum"])
+	}
+	short := of(true)
+	short.Tokens = short.Tokens[:59]
+	for _, bad := range [][]string{{}, {"choices=" + both + "x"}, {"choices=" + write(short)}, {"choices=" + both, "layers=4"}, {"choices=" + both, "model=gpt-oss-120b"}} {
+		if _, err := run(append([]string{"trace=recorded"}, bad...)...); !errors.Is(err, ErrArgument) {
+			t.Errorf("%v: %v", bad, err)
 		}
 	}
 }

@@ -150,6 +150,7 @@ func newGenerate(a *app) *cobra.Command {
 	}
 	gen.load.addRun(cmd)
 	gen.load.addWeights(cmd)
+	gen.load.addRecordExperts(cmd)
 	gen.load.addTemplate(cmd)
 	gen.sample.add(cmd, 256)
 	gen.kv.add(cmd)
@@ -240,7 +241,14 @@ func (gen *generateCommand) run(args []string) error {
 		req.OnText = gen.modelText
 	}
 	req.OnPrefill = gen.promptBar()
+	record, err := gen.load.record(l)
+	if err != nil {
+		return err
+	}
 	res, err := gen.generateAfter(l, prefix, req)
+	if err == nil {
+		err = record()
+	}
 	defer gen.store.rest(gen.ctx)
 	return gen.sayGeneration(l, res, err)
 }
@@ -252,6 +260,9 @@ func (gen *generateCommand) checkOutput() error {
 	}
 	if gen.cachePage != "" && gen.rows.in != "" {
 		return usageErrorf("--timeline draws one text, not the rows of --jsonl")
+	}
+	if gen.load.recordExperts != "" && gen.rows.in != "" {
+		return usageErrorf("--record-experts records one text, not the rows of --jsonl")
 	}
 	return nil
 }

@@ -75,8 +75,8 @@ type numberFlags struct {
 	pageTokens int
 }
 
-// memoryFlags bound what weights take, or all.
-type memoryFlags struct{ weights, memory, expertBias string }
+// memoryFlags bound what weights take, or all, and say what experts do.
+type memoryFlags struct{ weights, memory, expertBias, recordExperts string }
 
 // purpose is what a command opens a model for: no flags of its own, but set from others.
 type purpose struct {

@@ -43,6 +43,7 @@ func newPerplexity(a *app) *cobra.Command {
 	}
 	c.load.addRun(cmd)
 	c.load.addWeights(cmd)
+	c.load.addRecordExperts(cmd)
 	c.kv.add(cmd)
 	p := cmd.Flags()
 	p.StringVarP(&c.file, "file", "f", "", "the text, - for standard input (required)")
@@ -65,12 +66,19 @@ func (c *perplexityCommand) run() error {
 	defer l.close()
 	bar := c.newBar()
 	o := perplexityOptions(l, c.chunk, c.chunks, bar)
+	record, err := c.load.record(l)
+	if err != nil {
+		return err
+	}
 	base, err := openBase(c, l, &o)
 	if err != nil {
 		return err
 	}
 	p, err := bench.Perplex(c.ctx, l.engine, ids, o)
 	bar.done()
+	if err == nil {
+		err = record()
+	}
 	if cerr := base.close(err == nil); err == nil {
 		err = cerr
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"terrace/weights/stream"
 )
 
 // TestWeights: a model that is not all in memory gives the same text and says what it took; sizes that mean nothing, or are below a
@@ -120,5 +123,61 @@ func TestExpertBias(t *testing.T) {
 		if code, stderr, _ := run(c.model, c.flags...); code != exitUsage || !strings.Contains(stderr, c.says) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: code %d: %q, want %q", c.flags, code, stderr, c.says)
 		}
+	}
+}
+
+// TestRecordExperts: what each token used is in the file, the same with all weights in memory and with a part, there with what was
+// predicted; the simulator takes it.
+func TestRecordExperts(t *testing.T) {
+	dir := t.TempDir()
+	model := filepath.Join(dir, "m.gguf")
+	if code, _, stderr := runCommand("synth", model, "--arch", "gpt-oss", "--layers", "2", "--hidden", "64", "--heads", "1", "--kv-heads", "1", "--head-dim", "64", "--ffn", "64", "--experts", "32", "--experts-used", "4", "--vocab", "300", "--context", "256", "--type", "Q8_0"); code != 0 {
+		t.Fatal(stderr)
+	}
+	record := func(name string, flags ...string) *stream.Choices {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if code, _, stderr := runCommand(append([]string{"generate", "-m", model, "--raw", "-p", "some words", "-n", "24", "--temperature", "0", "--ignore-eos", "--quiet", "--record-experts", file}, flags...)...); code != 0 {
+			t.Fatal(stderr)
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		c, err := stream.ReadChoices(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	whole, part := record("whole"), record("part", "--weights", "host=1200KiB")
+	if n := len(whole.Tokens); n != 23 || n != len(part.Tokens) || whole.Layers != 2 || whole.Experts != 32 || whole.Used != 4 {
+		t.Fatalf("%d tokens and %d, %+v", n, len(part.Tokens), whole)
+	}
+	for i := range whole.Tokens {
+		if !slices.EqualFunc(whole.Tokens[i].Used, part.Tokens[i].Used, slices.Equal[[]int]) || whole.Tokens[i].Likely != nil || len(part.Tokens[i].Likely[1]) != 4 {
+			t.Errorf("token %d: %+v with all in memory, %+v with a part", i, whole.Tokens[i], part.Tokens[i])
+		}
+	}
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("some words to read, ", 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := runCommand("perplexity", "-m", model, "-f", text, "--chunk", "40", "--chunks", "3", "--quiet", "--record-experts", filepath.Join(dir, "read")); code != 0 {
+		t.Fatal(stderr)
+	}
+	if f, err := os.Open(filepath.Join(dir, "read")); err != nil {
+		t.Error(err)
+	} else if c, err := stream.ReadChoices(f); errors.Join(err, f.Close()) != nil || len(c.Tokens) != 120 {
+		t.Errorf("a text of three chunks of 40 tokens: %+v, %v", c, err)
+	}
+	code, stdout, stderr := runCommand("simulate", "expert-stream", "--set", "model=gpt-oss-20b", "--set", "layers=2", "--set", "vocab=300", "--set", "trace=recorded", "--set", "choices="+filepath.Join(dir, "part"),
+		"--set", "other_bytes=0", "--set", "warm=10", "--set", "tokens=10", "--set", "memory_GB=0.5", "--set", "disk_GBps=2")
+	if code != 0 || !strings.Contains(stdout, "kept_optimum") {
+		t.Errorf("simulate: code %d: %s%s", code, stdout, stderr)
+	}
+	if code, _, stderr := runCommand("generate", "-m", model, "--record-experts", filepath.Join(dir, "x"), "--jsonl", model); code != exitUsage || !strings.Contains(stderr, "one text") {
+		t.Errorf("--jsonl: code %d: %s", code, stderr)
 	}
 }

@@ -66,43 +66,16 @@ func skewed(layers, experts, used, tokens int) (trace []choice) {
 	return trace
 }
 
-// belady is how many uses the best choice of who leaves finds in memory, with the whole trace known: who is needed last, but none of
-// the step's own.
-func belady(trace []choice, layers, experts, room int) (hits int) {
-	next := make([][]int, layers*experts) // places in the trace
-	for i, c := range trace {
-		for _, e := range c.experts {
-			next[c.layer*experts+e] = append(next[c.layer*experts+e], i)
+// tokens is a trace as Optimum takes it.
+func tokens(trace []choice, layers int) (used [][][]int) {
+	for at := 0; at < len(trace); at += layers {
+		token := make([][]int, layers)
+		for _, c := range trace[at : at+layers] {
+			token[c.layer] = c.experts
 		}
+		used = append(used, token)
 	}
-	memory := map[int]bool{}
-	for _, c := range trace {
-		for _, e := range c.experts {
-			next[c.layer*experts+e] = next[c.layer*experts+e][1:]
-		}
-		for _, e := range c.experts {
-			k := c.layer*experts + e
-			if memory[k] {
-				hits++
-				continue
-			}
-			if len(memory) >= room {
-				out, furthest := -1, -1
-				for m := range memory {
-					when := len(trace)
-					if len(next[m]) > 0 {
-						when = next[m][0]
-					}
-					if !(m/experts == c.layer && slices.Contains(c.experts, m%experts)) && when > furthest {
-						out, furthest = m, when
-					}
-				}
-				delete(memory, out)
-			}
-			memory[k] = true
-		}
-	}
-	return hits
+	return used
 }
 
 // recency is how many uses are found where who was used longest ago leaves.
@@ -143,7 +116,7 @@ func TestBelady(t *testing.T) {
 				}
 				uses += len(c.experts)
 			}
-			got, best, lru := int(s.Accounts().Hits), belady(trace, layers, experts, room), recency(trace, experts, room)
+			got, best, lru := int(s.Accounts().Hits), Optimum(tokens(trace, layers), experts, room, 0), recency(trace, experts, room)
 			of := func(n int) float64 { return float64(n) / float64(uses) }
 			t.Logf("%s, 1/%d in memory: %.3f found, the optimum is %.3f (%.2f of it), recency alone %.3f", name, share, of(got), of(best), of(got)/of(best), of(lru))
 			if got > best {

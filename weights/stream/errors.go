@@ -15,6 +15,8 @@ var (
 	ErrRead = errors.New("the model file cannot be read")
 	// ErrBias is returned for a Bias that means nothing, or nothing for this model.
 	ErrBias = errors.New("bad expert bias")
+	// ErrChoices is returned for a file that holds no recorded choices.
+	ErrChoices = errors.New("no recorded choices of experts")
 	// ErrClosed is returned once the store is closed.
 	ErrClosed = errors.New("the model is closed")
 )

@@ -179,3 +179,45 @@ func TestExpertBiasOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestWeightsBesideTier: weights that are read as they are needed, and KV on the same disk, take turns there; the text is that of the run
+// in memory, and metrics say what each had.
+func TestWeightsBesideTier(t *testing.T) {
+	f, _ := planned(t, 8)
+	m, _ := f.Model()
+	plan, err := m.StreamPlan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(o Options) (string, *Model) {
+		o.Context, o.Batch, o.Threads, o.Meter = 1024, 1, 2, prom.New
+		model, err := Open(t.Context(), f.Path(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = model.Close() })
+		text, err := Text(model.Generate(t.Context(), strings.Repeat("some words ", 60), Settings{MaxTokens: 12, IgnoreEnd: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text, model
+	}
+	tiers := func() []string { return []string{"host=1MiB", "ssd=" + t.TempDir() + ",64MiB"} }
+	want, alone := answer(Options{Tiers: tiers()})
+	got, model := answer(Options{Tiers: tiers(), Weights: fmt.Sprintf("host=%d", plan.LeastBytes()+1<<20)})
+	if got != want {
+		t.Errorf("text %q, want %q", got, want)
+	}
+	use := model.engine.DiskUse()
+	if len(use) != 2 || use[0].Name != "weights" || use[1].Name != "kv" || use[0].Bytes == 0 || use[1].Bytes == 0 || use[1].Turns < use[1].Waits || alone.engine.DiskUse() != nil {
+		t.Errorf("the disk's users %+v; with all weights in memory %+v", use, alone.engine.DiskUse())
+	}
+	w := httptest.NewRecorder()
+	model.Handler().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
+	for _, name := range []string{"terrace_disk_weights_bytes_total ", "terrace_disk_kv_turns_total ", "terrace_disk_kv_waits_total "} {
+		if !strings.Contains(w.Body.String(), "\n"+name) {
+			t.Errorf("metrics have no %s", name)
+		}
+	}
+	t.Logf("%+v", use)
+}

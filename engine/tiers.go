@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"terrace/engine/tier"
+	"terrace/internal/vfs"
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/offload"
@@ -145,12 +146,21 @@ func (e *Engine) backing() *offload.Queue {
 	return e.tiers.queue
 }
 
+// besideWeights is a share of the disk that weights are read from as they are needed, for KV that lies at path; nil where KV has another
+// disk, or weights are in memory. Half is each one's where both have something to do.
+func (e *Engine) besideWeights(path string) *vfs.Share {
+	if store := e.m.Streamed(); store != nil {
+		return store.Files().Beside("kv", 1, path)
+	}
+	return nil
+}
+
 // openStore opens a tier below host memory. A drive scores keys where the policy ranks tokens by what it can compute.
 func (e *Engine) openStore(t tier.Tier) (offload.Store, error) {
 	switch t.Kind {
 	case tier.SSD:
 		shape, needs := e.shape(), e.policy.Needs()
-		s, err := offload.OpenSSD(shape, offload.SSDOptions{FS: e.o.Machine.Disk, Dir: t.Place, CapacityBytes: t.CapacityBytes, GapBytes: t.GapBytes, NoDirect: t.Buffered, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
+		s, err := offload.OpenSSD(shape, offload.SSDOptions{FS: e.o.Machine.Disk, Dir: t.Place, CapacityBytes: t.CapacityBytes, GapBytes: t.GapBytes, Share: e.besideWeights(t.Place), NoDirect: t.Buffered, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
 			TokenRows: needs.TokenGranularity && (needs.SharedAcrossHeads || needs.SinglesByHead) && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Place, err)

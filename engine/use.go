@@ -7,6 +7,7 @@ import (
 	"terrace/attention"
 	"terrace/engine/tier"
 	"terrace/internal/cacheshape"
+	"terrace/internal/vfs"
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/policy"
@@ -66,6 +67,14 @@ func (e *Engine) WeightsUse() *WeightsUse {
 	}
 	u := store.Accounts()
 	return &u
+}
+
+// DiskUse is what weights and KV have had of the disk that both lie on, weights first; nil where they do not share one.
+func (e *Engine) DiskUse() []vfs.ShareUse {
+	if store := e.m.Streamed(); store != nil {
+		return store.Files().DiskUse()
+	}
+	return nil
 }
 
 // DriveUse is what a drive that attends has done.

@@ -18,10 +18,11 @@ type SSDOptions struct {
 	Dir           string
 	CapacityBytes int64 // of the file, hard: it is reserved when the store is opened
 
-	FS       vfs.FS // nil = the system's
-	NoDirect bool   // through the page cache
-	NoRing   bool   // threads instead of io_uring
-	Depth    int    // operations under way; default 32
+	FS       vfs.FS     // nil = the system's
+	Share    *vfs.Share // of the disk, beside its other users; nil = it has none. Close leaves it
+	NoDirect bool       // through the page cache
+	NoRing   bool       // threads instead of io_uring
+	Depth    int        // operations under way; default 32
 
 	TokenRows bool // records lie token by token, so that single tokens can be read (Queue.Gather); pages of float types, Page.TokenMajor
 
@@ -92,6 +93,11 @@ type SSD struct {
 // OpenSSD reserves the file and starts the engine. ErrInUse names the process that has the directory, ErrFull gives the room
 // that is missing, ErrShape says that the file there is not a store's.
 func OpenSSD(shape Shape, o SSDOptions) (_ *SSD, err error) {
+	defer func() {
+		if err != nil {
+			o.Share.Leave()
+		}
+	}()
 	if err := shape.Validate(); err != nil {
 		return nil, err
 	}
@@ -116,6 +122,7 @@ func OpenSSD(shape Shape, o SSDOptions) (_ *SSD, err error) {
 	}
 	var notice string
 	s.engine, notice = vfs.NewEngine(s.file, o.Depth, !o.NoRing)
+	s.engine = o.Share.Engine(s.engine)
 	s.notice(notice)
 	s.own = NewQueue(s, QueueOptions{Depth: s.engine.Depth()})
 	return s, nil
@@ -247,6 +254,7 @@ func (s *SSD) Close() error {
 		return fmt.Errorf("offload: ssd %s: %d transfers did not end within %v: %w", s.opt.Dir, pins, closeWait, context.DeadlineExceeded)
 	}
 	err := errors.Join(s.own.Close(), s.engine.Close(), s.file.Close())
+	s.opt.Share.Leave()
 	if e := s.folder.FS.Remove(s.folder.Path(fileName)); e != nil && !errors.Is(e, fs.ErrNotExist) {
 		err = errors.Join(err, e)
 	}

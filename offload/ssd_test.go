@@ -27,6 +27,7 @@ func ssdKinds(t *testing.T) map[string]SSDOptions {
 		"buffered":  {Dir: t.TempDir(), CapacityBytes: capBytes, NoDirect: true},
 		"no gaps":   {Dir: t.TempDir(), CapacityBytes: capBytes, ExtentGroups: 3, MergeGapBytes: -1},
 		"in memory": {Dir: "/d", FS: vfs.NewMem(2 * capBytes), CapacityBytes: capBytes},
+		"shared":    {Dir: t.TempDir(), CapacityBytes: capBytes, Share: new(vfs.Shares).New("kv", 1)},
 		"small I/O": {Dir: t.TempDir(), CapacityBytes: capBytes, MaxIOBytes: 16 << 10, MergeGapBytes: 1 << 20},
 	}
 }
@@ -53,6 +54,41 @@ func openSSD(t *testing.T, shape Shape, o SSDOptions) *SSD {
 	}
 	t.Cleanup(func() { closeSSD(t, s) })
 	return s
+}
+
+// TestSharedDisk: a store has a user's place on a disk as long as it is open, and none where it could not be opened.
+func TestSharedDisk(t *testing.T) {
+	disk := &vfs.Shares{}
+	other := disk.New("weights", 1)
+	o := SSDOptions{Dir: t.TempDir(), CapacityBytes: 4 << 20, Share: disk.New("kv", 1)}
+	s, err := OpenSSD(testShape(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq := uint64(7)
+	rec := Record{Key: Key{Seq: seq}, Data: make([]byte, s.Shape().RecordBytes(0))}
+	if err := s.Write(t.Context(), []Record{rec}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Read(t.Context(), []Record{rec}); err != nil {
+		t.Fatal(err)
+	}
+	use := disk.Use()
+	if len(use) != 2 || use[1].Name != "kv" || use[1].Turns != 2 || use[1].Bytes < 2*int64(len(rec.Data)) || use[1].Waits != 0 {
+		t.Errorf("users of the disk %+v, want two turns of kv", use)
+	}
+	if !other.Ask(1, nil) {
+		t.Error("a disk on which nothing is under way lets its other user wait")
+	}
+	other.Done(1)
+	closeSSD(t, s)
+	if use := disk.Use(); len(use) != 1 {
+		t.Errorf("users of the disk behind Close: %+v", use)
+	}
+	o.Share, o.CapacityBytes = disk.New("kv", 1), 1
+	if _, err := OpenSSD(testShape(), o); err == nil || len(disk.Use()) != 1 {
+		t.Errorf("a store that does not open: %v, users %+v", err, disk.Use())
+	}
 }
 
 // closeSSD closes a store and checks that nothing is left of it.

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"terrace/engine"
+	"terrace/internal/vfs"
 	"terrace/serve/meter"
 )
 
@@ -35,5 +36,27 @@ func (m *metrics) weights(e *engine.Engine) {
 		{"terrace_experts_dropped_total", "Choices that --expert-bias left out, once a row and layer.", func(u *engine.WeightsUse) int64 { return u.Bias.Dropped }},
 	} {
 		m.meter.New(meter.Desc{Kind: meter.Counter, Name: c.name, Help: c.help, Func: of(c.pick)})
+	}
+	m.disk(e)
+}
+
+// disk registers what weights and KV have had of the disk that both lie on.
+func (m *metrics) disk(e *engine.Engine) {
+	for i, user := range e.DiskUse() {
+		for _, c := range []struct {
+			name, help string
+			pick       func(u *vfs.ShareUse) int64
+		}{
+			{"bytes", "Bytes asked of the disk that weights and KV share", func(u *vfs.ShareUse) int64 { return u.Bytes }},
+			{"turns", "Operations on the disk that weights and KV share", func(u *vfs.ShareUse) int64 { return u.Turns }},
+			{"waits", "Operations that waited for the other user of the disk that weights and KV share", func(u *vfs.ShareUse) int64 { return u.Waits }},
+		} {
+			m.meter.New(meter.Desc{Kind: meter.Counter, Name: "terrace_disk_" + user.Name + "_" + c.name + "_total", Help: c.help + ": " + user.Name + ".", Func: func() float64 {
+				if all := e.DiskUse(); i < len(all) {
+					return float64(c.pick(&all[i]))
+				}
+				return 0 // the engine is closing
+			}})
+		}
 	}
 }

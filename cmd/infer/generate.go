@@ -241,14 +241,7 @@ func (gen *generateCommand) run(args []string) error {
 		req.OnText = gen.modelText
 	}
 	req.OnPrefill = gen.promptBar()
-	record, err := gen.load.record(l)
-	if err != nil {
-		return err
-	}
-	res, err := gen.generateAfter(l, prefix, req)
-	if err == nil {
-		err = record()
-	}
+	res, err := gen.generateRecorded(l, prefix, req)
 	defer gen.store.rest(gen.ctx)
 	return gen.sayGeneration(l, res, err)
 }
@@ -393,6 +386,19 @@ func (gen *generateCommand) generateAfter(l *loaded, prefix []int, req engine.Re
 		res.Reused = found.Reused()
 	}
 	return res, err
+}
+
+// generateRecorded is generateAfter, where --record-experts asks for it with a record of the experts that tokens use.
+func (gen *generateCommand) generateRecorded(l *loaded, prefix []int, req engine.Request) (*engine.Result, error) {
+	record, err := gen.load.record(l)
+	if err != nil {
+		return nil, err
+	}
+	res, err := gen.generateAfter(l, prefix, req)
+	if err != nil {
+		return res, err
+	}
+	return res, record()
 }
 
 // generateIn generates in a session that has read so many tokens, and draws its cache where --timeline asks.

@@ -16,6 +16,9 @@ type Files struct {
 	o    Options
 	read atomic.Int64 // bytes
 
+	shares vfs.Shares // of the disk that the files lie on
+	share  *vfs.Share // their own
+
 	mu     sync.Mutex
 	open   map[string]*file
 	cached bool // the notice was given
@@ -24,6 +27,7 @@ type Files struct {
 type file struct {
 	vfs.File
 	identity *mapped.Identity
+	share    *vfs.Share
 }
 
 // NewFiles opens nothing yet.
@@ -37,11 +41,34 @@ func NewFiles(o Options) *Files {
 	if o.Notice == nil {
 		o.Notice = func(string) {}
 	}
-	return &Files{o: o, open: map[string]*file{}}
+	f := &Files{o: o, open: map[string]*file{}}
+	f.share = f.shares.New("weights", 1)
+	return f
 }
 
 // ReadBytes is what has been read so far.
 func (f *Files) ReadBytes() int64 { return f.read.Load() }
+
+// Beside is a share of the disk that the files lie on for somebody else's reads and writes (name, weight: vfs.Shares.New), where they go
+// to the same disk; nil where they do not. Leave it.
+func (f *Files) Beside(name string, weight float64, path string) *vfs.Share {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for own := range f.open {
+		if vfs.SameDisk(own, path) {
+			return f.shares.New(name, weight)
+		}
+	}
+	return nil
+}
+
+// DiskUse is what users of the disk have had, the files' own first; nil where it is theirs alone.
+func (f *Files) DiskUse() []vfs.ShareUse {
+	if use := f.shares.Use(); len(use) > 1 {
+		return use
+	}
+	return nil
+}
 
 // get opens a file at its first use.
 func (f *Files) get(path string) (*file, error) {
@@ -70,7 +97,7 @@ func (f *Files) get(path string) (*file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream: %w", err)
 	}
-	got := &file{opened, identity}
+	got := &file{opened, identity, f.share}
 	f.open[path] = got
 	return got, nil
 }
@@ -120,7 +147,7 @@ func window(offset int64, n int, align int64) (from int64, skip, want int) {
 // fill reads until so many bytes of p have come.
 func (g *file) fill(p []byte, off int64, least int) (have int, err error) {
 	for have < least {
-		n, err := g.ReadVecAt([][]byte{p[have:]}, off+int64(have))
+		n, err := g.share.Read(int64(len(p)-have), func() (int, error) { return g.ReadVecAt([][]byte{p[have:]}, off+int64(have)) })
 		have += n
 		switch {
 		case have >= least:

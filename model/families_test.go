@@ -5,25 +5,38 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"terrace/model"
 )
 
-// families are the models of the goldens that load.
-var families = []string{
-	"apertus", "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4", "glm4", "glm4_moe", "gpt_oss", "gpt_oss_mxfp4", "granite_swa", "granitemoe",
-	"hunyuan_v1_dense", "laguna", "llama4", "mellum", "minimax_m2", "ministral3", "ministral3_vl", "olmo2", "olmo3", "phimoe", "qwen2_moe",
-	"seed_oss", "stablelm", "starcoder2",
-	"deepseek_v2", "deepseek_v3", "falcon_h1", "glm4_moe_lite", "granitemoehybrid", "kimi_linear", "mistral4", "nemotron_h", "nemotron_h_moe",
-	"gemma3n", "gemma4", "gemma4_moe", "gemma4_vl", "lfm2", "lfm2_moe", "lfm3", "mamba2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_vl", "qwen3_5_vl", "qwen3_next",
+// families are the folders of the goldens, so that a new family is tested once its golden is there.
+func families(t *testing.T) (root string, names []string) {
+	root = shared(t, "data", "golden", "families")
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) < 49 {
+		t.Errorf("%d families, want 49 or more", len(names))
+	}
+	return root, names
 }
 
-// indexedFamilies attend to what an indexer chooses: package engine compares them.
-var indexedFamilies = []string{"deepseek_v32", "qwen4_exp"}
+// indexed reports whether a model attends to what an indexer chooses, which package engine compares.
+func indexed(m *model.Model) bool {
+	return slices.ContainsFunc(m.Layer, func(l model.LayerConfig) bool { return l.Index != nil })
+}
 
 // TestFamilies compares each family, as a folder and as a GGUF file, with Hugging Face's float32 logits of two prompts and its greedy
 // continuation of the first, which is read in one pass and in two.
 func TestFamilies(t *testing.T) {
-	root := shared(t, "data", "golden", "families")
-	for _, name := range families {
+	root, names := families(t)
+	for _, name := range names {
 		dir := filepath.Join(root, name)
 		g := readGolden(t, filepath.Join(dir, "golden.safetensors"))
 		for _, path := range []string{dir, filepath.Join(dir, "model.gguf")} {
@@ -32,6 +45,9 @@ func TestFamilies(t *testing.T) {
 			}
 			t.Run(name+"/"+filepath.Base(path), func(t *testing.T) {
 				r := newRunner(t, path)
+				if indexed(r.m) {
+					return
+				}
 				ids, want := g.ints("input_ids"), g.rows("logits", r.m.Vocab)
 				got := r.pass(ids, len(ids))
 				if off := worst(got, want); off > 2e-4 {

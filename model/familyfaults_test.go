@@ -236,8 +236,8 @@ var absurd = []any{-1, 0, 1 << 40, "cube", []int{}, []int{7}, map[string]any{}, 
 
 // TestFamilyConfigsNeverPanic changes each key of each family's config to each absurd value: what is refused is refused in one line.
 func TestFamilyConfigsNeverPanic(t *testing.T) {
-	root := shared(t, "data", "golden", "families")
-	for _, family := range slices.Concat(families, indexedFamilies) {
+	root, names := families(t)
+	for _, family := range names {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(root, family)
@@ -275,8 +275,8 @@ func TestFamilyConfigsNeverPanic(t *testing.T) {
 
 // TestFamilyMetadata is the same for the keys of GGUF files.
 func TestFamilyMetadata(t *testing.T) {
-	root := shared(t, "data", "golden", "families")
-	for _, family := range families {
+	root, names := families(t)
+	for _, family := range names {
 		path := filepath.Join(root, family, "model.gguf")
 		if _, err := os.Stat(path); err != nil {
 			continue // no GGUF form

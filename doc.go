@@ -9,10 +9,24 @@
 //		fmt.Print(piece.Text)
 //	}
 //
-// A Model generates (Generate, Chat), keeps a conversation or a document in a Session, and is an HTTP server (Handler) whose APIs
-// clients of OpenAI know; all of them at the same time, in one batch. An Encoder makes embeddings. A File is a model that is open
-// but runs nothing: its parts alone, an Engine for programs that drive sessions themselves, and what fits into memory (Fit). Text depends on the model, the
-// prompt, the Settings and the policy alone: not on threads, on tiers, nor on what else runs (docs/server.md).
+// What there is, each with an example below:
+//
+//   - answers as they come: [Model.Generate], [Model.Chat]; a context ends them, or leaving the loop; [Settings] are samplers, stops and seed
+//   - conversations: [Message], [Reply]; thoughts are apart from text ([Piece]), functions that the model calls are [Tool] and [Call]
+//   - answers that are JSON of a schema, or of a grammar: [Schema], [Grammar], [Regex], [OneOf] ([Format])
+//   - log probabilities of tokens: [Logprob]; progress of a prompt: Settings.Progress, of a download: Options.Hub
+//   - documents that are read once and asked about many times, under a KV policy and on tiers: [Session]; what is kept between runs:
+//     Options.Store
+//   - embeddings: [Encoder]
+//   - all of it as an HTTP server beside the program's own answers, in one batch: [Model.Handler]
+//   - a model that is open but runs nothing: [File], for its parts, what fits into memory (Fit), and an engine whose sessions one drives
+//     oneself
+//   - KV policies of a program's own, by name wherever one is named: Register of package terrace/policy
+//
+// Text depends on the model, the prompt, the Settings and the policy alone: not on threads, on tiers, nor on what else runs. Who says
+// nothing of sampling gets the model's own, here and over HTTP.
+//
+// Errors are compared with this package's variables by errors.Is; their text is one line that says what to do.
 //
 // Concurrency: every method may be called from any goroutine, but those of one Session from one at a time. A loop over an answer
 // may call anything, and may be left at any time.

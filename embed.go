@@ -3,6 +3,7 @@ package terrace
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"terrace/model/bert"
 )
@@ -30,16 +31,19 @@ func OpenEncoder(ctx context.Context, name string, o Options) (*Encoder, error) 
 // Dim is the length of an embedding.
 func (e *Encoder) Dim() int { return e.enc.Hidden }
 
-// Embed gives each text's embedding [Dim], of length 1. A text that is longer than the encoder takes is an error.
-func (e *Encoder) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+// Embed gives each text's embedding [Dim], of length 1. A text that is longer than the encoder takes is ErrContext. When ctx ends
+// Embed returns its error after the next few texts.
+func (e *Encoder) Embed(ctx context.Context, texts ...string) (vectors [][]float32, err error) {
 	ids := make([][]int32, len(texts))
 	for i, t := range texts {
-		ids[i] = e.enc.Tokens(t)
+		if ids[i] = e.enc.Tokens(t); len(ids[i]) > e.enc.MaxTokens {
+			return nil, fmt.Errorf("terrace: text %d has %d tokens, the encoder takes %d: %w", i, len(ids[i]), e.enc.MaxTokens, ErrContext)
+		}
 	}
-	return e.enc.Embed(ids)
+	if err := e.enc.EmbedEach(ctx, ids, func(_ int, v []float32) { vectors = append(vectors, v) }); err != nil {
+		return nil, err
+	}
+	return vectors, nil
 }
 
 // BERT is what computes, the Encoder's to close: ids of texts, cutting them to what it takes.

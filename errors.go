@@ -7,6 +7,7 @@ import (
 	"terrace/hub"
 	"terrace/kvmanager"
 	"terrace/policy"
+	"terrace/serve"
 	"terrace/tokenizer"
 )
 
@@ -26,6 +27,8 @@ var (
 	ErrNoTemplate = tokenizer.ErrNoTemplate
 	// ErrOption marks an option or a setting out of range, or one that contradicts another.
 	ErrOption = engine.ErrOption
+	// ErrBusy: more answers are asked for than Options.Queue lets wait.
+	ErrBusy = serve.ErrQueue
 	// ErrClosed: the model was closed.
 	ErrClosed = errors.New("the model is closed")
 )

@@ -191,14 +191,197 @@ func ExampleNewTimeline() {
 
 // An encoder's embeddings have length 1: their product is the cosine.
 func ExampleOpenEncoder() {
-	e, err := terrace.OpenEncoder(context.Background(), "minilm:l6", terrace.Options{})
+	e, err := terrace.OpenEncoder(context.Background(), "model/bert/testdata/tiny", terrace.Options{}) // or "minilm:l6"
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer e.Close()
-	vectors, err := e.Embed(context.Background(), "a cat", "a kitten")
+	vectors, err := e.Embed(context.Background(), "a cat", "a cat", "the engine")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(len(vectors), e.Dim())
+	cosine := func(a, b []float32) (sum float32) {
+		for i := range a {
+			sum += a[i] * b[i]
+		}
+		return sum
+	}
+	fmt.Println(len(vectors[0]) == e.Dim(), cosine(vectors[0], vectors[1]) > cosine(vectors[0], vectors[2]))
+	// Output: true true
+}
+
+// template is a chat template for the random model, which has none of its own.
+const template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+
+// A conversation goes on with what was answered. With a store the second turn does not read the first again.
+func ExampleReply() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	m, err := terrace.Open(ctx, path, terrace.Options{Template: template, Store: []string{"host=16MiB"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	talk := []terrace.Message{{Role: "system", Content: "You answer in a word, whatever it is that you are asked, and you never explain it."}}
+	for _, question := range []string{"Is the sky blue?", "And at night?"} {
+		talk = append(talk, terrace.Message{Role: "user", Content: question})
+		reply, err := terrace.Reply(m.Chat(ctx, talk, terrace.Settings{Format: terrace.OneOf("yes", "no")}))
+		if err != nil {
+			log.Fatal(err)
+		}
+		talk = append(talk, reply)
+	}
+	for piece, err := range m.Chat(ctx, talk, terrace.Settings{MaxTokens: 1}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		if piece.Use != nil {
+			fmt.Println(len(talk), "messages,", piece.Use.CachedTokens, "tokens of them from the store")
+		}
+	}
+	// Output: 5 messages, 128 tokens of them from the store
+}
+
+// The model calls a function; what it returned is the next message.
+func ExampleTool() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	m, err := terrace.Open(ctx, path, terrace.Options{Template: template, Context: 1000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	weather := terrace.Tool{Name: "weather", Description: "The weather of a city.", Parameters: `{"type": "object", "properties": {"city": {"enum": ["Paris"]}}, "required": ["city"], "additionalProperties": false}`}
+	talk := []terrace.Message{{Role: "user", Content: "How is the weather in Paris?"}}
+	reply, err := terrace.Reply(m.Chat(ctx, talk, terrace.Settings{Tools: []terrace.Tool{weather}, Choice: "weather"})) // Choice "" lets the model decide
+	if err != nil {
+		log.Fatal(err)
+	}
+	talk = append(talk, reply)
+	for _, call := range reply.Calls {
+		fmt.Println(call.Name, call.Arguments)
+		talk = append(talk, terrace.Message{Role: "tool", CallID: call.ID, Content: `{"celsius": 21}`})
+	}
+	if _, err := terrace.Reply(m.Chat(ctx, talk, terrace.Settings{Tools: []terrace.Tool{weather}, Choice: "none", MaxTokens: 20})); err != nil {
+		log.Fatal(err)
+	}
+	// Output: weather {"city": "Paris"}
+}
+
+// An answer that is JSON of a schema.
+func ExampleSchema() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	m, err := terrace.Open(ctx, path, terrace.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	format := terrace.Schema(`{"type": "object", "properties": {"blue": {"type": "boolean"}}, "required": ["blue"], "additionalProperties": false}`)
+	text, err := terrace.Text(m.Generate(ctx, "Is the sky blue? As JSON: ", terrace.Settings{Format: format}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var sky struct{ Blue *bool }
+	fmt.Println(json.Unmarshal([]byte(text), &sky) == nil, sky.Blue != nil)
+	// Output: true true
+}
+
+// A grammar in llama.cpp's form.
+func ExampleGrammar() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	m, err := terrace.Open(ctx, path, terrace.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	text, err := terrace.Text(m.Generate(ctx, "A terrace is ", terrace.Settings{Format: terrace.Grammar(`root ::= "a " ("step") " of a slope."`)}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(text)
+	// Output: a step of a slope.
+}
+
+// What the model gave each token, and what else it might have said.
+func ExampleLogprob() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	m, err := terrace.Open(ctx, path, terrace.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	for piece, err := range m.Generate(ctx, "Once upon a time", terrace.Settings{MaxTokens: 3, IgnoreEnd: true, Greedy: true, Logprobs: true, Top: 2}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, t := range piece.Logprobs {
+			fmt.Println(t.Token == t.Top[0].Token, t.Logprob == t.Top[0].Logprob, t.Top[0].Logprob >= t.Top[1].Logprob)
+		}
+	}
+	// Output:
+	// true true true
+	// true true true
+	// true true true
+}
+
+// How much of a long prompt is read.
+func ExampleSettings_progress() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	m, err := terrace.Open(ctx, path, terrace.Options{Chunk: 32})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	var last, all int
+	settings := terrace.Settings{MaxTokens: 1, Progress: func(read, total int) { last, all = read, total }}
+	if _, err := terrace.Text(m.Generate(ctx, "A prompt of some tokens, which are read before the first of the answer comes.", settings)); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(last == all, all > 60)
+	// Output: true true
+}
+
+// An answer ends with its context, or where its loop is left.
+func ExampleModel_Generate_cancel() {
+	path, err := tiny()
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := terrace.Open(context.Background(), path, terrace.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for _, err := range m.Generate(ctx, "Once upon a time", terrace.Settings{IgnoreEnd: true}) {
+		if err != nil {
+			fmt.Println(errors.Is(err, context.Canceled))
+			break
+		}
+		cancel() // a button, a deadline, a client that has left
+	}
+	// Output: true
 }

@@ -4,13 +4,19 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
 
 	"terrace/engine"
+	"terrace/engine/prefixcache"
 	"terrace/engine/tier"
 	"terrace/hub"
+	"terrace/internal/tierspec"
+	"terrace/kvmanager/contexts"
+	"terrace/kvmanager/values"
+	"terrace/model"
 	"terrace/serve"
 	"terrace/serve/meter"
 	"terrace/tokenizer"
@@ -52,6 +58,13 @@ type Options struct {
 	Log   *slog.Logger       // of Handler; nil = none
 	Meter func() meter.Meter // of Handler's /metrics: prom.New of serve/meter/prom; nil = none are kept
 
+	// Store is where KV of prompts is kept for later texts and runs, fastest first: "host=256MiB", "ssd=/path,8GiB", "valkey=HOST:PORT,SIZE"
+	// and "s3=URL/BUCKET,SIZE" where the program imports terrace/kvmanager/values/remote; none = nowhere. Texts stay the same. One that
+	// fails, or is of no use, costs a Notice.
+	Store       []string
+	StoreAccess values.Access // names and passwords of Store's servers
+	Encoder     *Encoder      // of Handler's /v1/embeddings, the caller's to close after the Model; nil = there is none
+
 	Hub    hub.Options       // where models, and what is measured of them, are kept, and where they are fetched from
 	Notice func(line string) // is told what the user should know, in one line; nil = nobody is
 }
@@ -62,6 +75,7 @@ type Model struct {
 	tok    *tokenizer.Tokenizer
 	engine *engine.Engine
 	server *serve.Server
+	store  *contexts.Store // nil = none
 
 	mu       sync.Mutex
 	closed   bool
@@ -81,6 +95,15 @@ func Open(ctx context.Context, name string, o Options) (*Model, error) {
 func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 	if _, err = o.engine(); err != nil { // before anything is fetched
 		return err
+	}
+	if specs, err := o.stores(); err != nil {
+		return err
+	} else if o.Memory != "" {
+		for _, s := range specs {
+			if s.Kind == tierspec.Host {
+				o.MemoryBeside += s.CapacityBytes
+			}
+		}
 	}
 	if m.file, err = OpenFile(ctx, name, o); err != nil {
 		return err
@@ -102,6 +125,16 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 		return err
 	}
 	so := serve.Options{Engine: m.engine, Tokenizer: m.tok, Names: o.Names, ModelPath: m.file.Path(), Batch: o.Batch, Queue: o.Queue, Keys: o.Keys, AnyHost: o.Hosts, Log: o.Log, Meter: o.Meter}
+	var wrong error
+	if so.Sampling, wrong = model.OwnSampling(m.file.Weights()); wrong != nil {
+		o.notice("%v: not taken", wrong)
+	}
+	if o.Encoder != nil {
+		so.Encoders = &serve.Encoders{Encoder: o.Encoder.enc, Name: o.Encoder.file.name}
+	}
+	if err := m.keepPrompts(ctx, &o, name); err != nil {
+		return err
+	}
 	if len(so.Names) == 0 {
 		so.Names = []string{name}
 	}
@@ -110,6 +143,42 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 	}
 	m.server, err = serve.New(so)
 	return err
+}
+
+// keepPrompts gives the engine its store.
+func (m *Model) keepPrompts(ctx context.Context, o *Options, name string) error {
+	specs, err := o.stores()
+	if err != nil || len(specs) == 0 {
+		return err
+	}
+	var trouble error
+	m.store, trouble = contexts.Open(ctx, specs, contexts.Options{Notice: o.Notice, Access: o.StoreAccess})
+	if trouble != nil {
+		o.notice("%v: going on without it", trouble)
+	}
+	cache, err := prefixcache.Use(m.engine, m.store, name)
+	if err != nil {
+		return err
+	}
+	if why := cache.Unfit(m.engine.Policy()); why != "" && !m.store.Empty() {
+		o.notice("the store is not used: %s", why)
+	}
+	return nil
+}
+
+// stores reads Options.Store.
+func (o *Options) stores() (specs []contexts.Spec, err error) {
+	for _, text := range o.Store {
+		s, err := tierspec.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("terrace: Store: %w", marked{err, ErrOption})
+		}
+		specs = append(specs, s)
+	}
+	if err := contexts.CheckSpecs(specs); err != nil {
+		return nil, fmt.Errorf("terrace: Store: %w", marked{err, ErrOption})
+	}
+	return specs, nil
 }
 
 // Name is what the model was opened by.
@@ -152,6 +221,9 @@ func (m *Model) release() (err error) {
 	}
 	if m.engine != nil {
 		err = m.engine.Close()
+	}
+	if m.store != nil {
+		err = errors.Join(err, m.store.Close())
 	}
 	if m.file != nil {
 		err = errors.Join(err, m.file.Close())

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"terrace/engine"
+	"terrace/model"
+	"terrace/serve"
 )
 
 // Session is a text that stays in the KV cache, under a policy of its own: what is read once is asked about many times, and what
@@ -100,7 +102,8 @@ func (s *Session) read(ctx context.Context, ids []int) error {
 	return err
 }
 
-// Generate goes on with the text; the answer then belongs to it. Settings.Policy has to be empty: a session has its own.
+// Generate goes on with the text; the answer then belongs to it. A session has a policy and a prompt of its own: what Settings say of
+// those, of the store and of chats has to be empty.
 func (s *Session) Generate(ctx context.Context, o Settings) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		g, err := s.begin(ctx, &o)
@@ -120,6 +123,7 @@ type generation struct {
 	*engine.Generation
 	text   string // since the last piece
 	tokens int
+	ranker *serve.Ranker // nil = no log probabilities are wanted
 }
 
 // begin reads what waits, and has the logits of the last token at hand.
@@ -128,11 +132,19 @@ func (s *Session) begin(ctx context.Context, o *Settings) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.check(); err != nil {
+	own := s.m.server.Sampling()
+	if err := o.check(own); err != nil {
 		return nil, err
 	}
-	if o.Policy != "" {
+	switch {
+	case o.Policy != "":
 		return nil, fmt.Errorf("terrace: policy %s: a session has its own, from NewSession: %w", o.Policy, ErrOption)
+	case len(o.Tools) > 0 || o.Choice != "" || o.Effort != "" || o.Thought != 0 || o.Salt != "" || o.Progress != nil:
+		return nil, fmt.Errorf("terrace: a session's text has no tools, thoughts, salt or progress: want Model.Chat or Model.Generate: %w", ErrOption)
+	}
+	machine, err := s.m.machine(ctx, o.Format)
+	if err != nil {
+		return nil, s.m.saidError(err)
 	}
 	if !s.begun && len(s.pending) == 0 {
 		return nil, fmt.Errorf("terrace: nothing was read that could go on: %w", ErrOption)
@@ -151,8 +163,19 @@ func (s *Session) begin(ctx context.Context, o *Settings) (*generation, error) {
 		return nil, err
 	}
 	g := &generation{}
-	r := engine.Request{IDs: ids, MaxTokens: most, Sampler: o.sampler(), Stops: o.Stop, IgnoreEOS: o.IgnoreEnd, IsEnd: s.m.tok.IsEOG, Text: s.m.tok.NewDetokenizer(),
+	if o.Logprobs {
+		g.ranker = serve.NewRanker(s.m.tok, o.Top)
+	}
+	r := engine.Request{IDs: ids, MaxTokens: most, Sampler: o.sampler(own), Bias: o.Bias, Stops: o.Stop, StopIDs: o.StopTokens, IgnoreEOS: o.IgnoreEnd, IsEnd: s.m.tok.IsEOG, Text: s.m.tok.NewDetokenizer(),
 		OnText: func(piece string) error { g.text += piece; return nil }}
+	if machine != nil {
+		r.Constrain = machine.Start()
+	}
+	if sampler := &r.Sampler; sampler.DRY.Multiplier > 0 {
+		if r.Breakers, err = serve.NewBreakers(s.m.tok, model.DefaultBreakers); err != nil {
+			return nil, err
+		}
+	}
 	g.Generation, err = engine.NewGeneration(r)
 	return g, err
 }
@@ -166,6 +189,9 @@ func (s *Session) step(ctx context.Context, g *generation) (p Piece, more bool, 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if g.ranker != nil {
+			g.ranker.Rank(s.s.Logits())
+		}
 		id, goes, err := g.Step(s.s)
 		if err != nil {
 			return err
@@ -176,6 +202,11 @@ func (s *Session) step(ctx context.Context, g *generation) (p Piece, more bool, 
 		}
 		if goes {
 			p.Tokens = append(p.Tokens, id)
+			if g.ranker != nil {
+				t := serve.Token{ID: id}
+				g.ranker.Fill(&t)
+				p.Logprobs = append(p.Logprobs, logprobOf(&t))
+			}
 			g.tokens++
 			if err := s.s.Decode(id); err != nil {
 				return err

@@ -421,7 +421,7 @@ func newChatDelta(e answer.Event) *chatDelta {
 			return &chatDelta{Content: &e.Text}
 		}
 	case answer.CallStart:
-		return call(toolCallJSON{ID: "call_" + newID(), Type: "function", Function: toolFunctionJSON{Name: e.Name}})
+		return call(toolCallJSON{ID: NewCallID(), Type: "function", Function: toolFunctionJSON{Name: e.Name}})
 	case answer.CallArguments:
 		return call(toolCallJSON{Function: toolFunctionJSON{Arguments: e.Text}})
 	case answer.Problem:

@@ -196,8 +196,8 @@ func (c *chosenTool) allowed(tools []tool) (string, []tool, error) {
 }
 
 // calls are those of message i.
-func (f *toolMessageFields) calls(i int) ([]toolCall, error) {
-	var calls []toolCall
+func (f *toolMessageFields) calls(i int) ([]Call, error) {
+	var calls []Call
 	for _, c := range f.ToolCalls {
 		if strings.TrimSpace(c.Function.Arguments) == "" {
 			c.Function.Arguments = "{}"
@@ -208,13 +208,13 @@ func (f *toolMessageFields) calls(i int) ([]toolCall, error) {
 		if c.Type != "function" || c.Function.Name == "" || jsontext.Value(c.Function.Arguments).Kind() != '{' || !jsontext.Value(c.Function.Arguments).IsValid() {
 			return nil, badField("messages", "message %d: tool_calls: want type function, a name, and arguments that are a JSON object in a string", i)
 		}
-		calls = append(calls, toolCall{c.ID, c.Function.Name, c.Function.Arguments})
+		calls = append(calls, Call{c.ID, c.Function.Name, c.Function.Arguments})
 	}
 	return calls, nil
 }
 
 // toolCalls are calls in OpenAI's shape.
-func toolCalls(calls []toolCall) (out []toolCallJSON) {
+func toolCalls(calls []Call) (out []toolCallJSON) {
 	for _, c := range calls {
 		out = append(out, toolCallJSON{ID: c.ID, Type: "function", Function: toolFunctionJSON{Name: c.Name, Arguments: c.Arguments}})
 	}

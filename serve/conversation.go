@@ -17,7 +17,7 @@ import (
 // client wrote them, arguments of calls as objects.
 type chatTurn struct {
 	members []chatMember
-	calls   []toolCall // the value of the member tool_calls
+	calls   []Call // the value of the member tool_calls
 }
 
 type chatMember struct {
@@ -61,7 +61,7 @@ func (t *chatTurn) text(name string) (s string) {
 }
 
 // call adds calls of tools.
-func (t *chatTurn) call(calls ...toolCall) *chatTurn {
+func (t *chatTurn) call(calls ...Call) *chatTurn {
 	if len(t.calls) == 0 {
 		t.members = append(t.members, chatMember{name: "tool_calls"})
 	}
@@ -164,7 +164,9 @@ func boolJSON(b bool) string {
 // template makes of it is refused before.
 func (w *promptWriter) render(ctx context.Context, c *conversation) (text string, mark tokenizer.Mark, err error) {
 	if !w.tok.HasTemplate() {
-		return "", "", badRequest("the model has no chat template; /v1/completions continues text")
+		e := badRequest("the model has no chat template; /v1/completions continues text")
+		e.Cause = tokenizer.ErrNoTemplate
+		return "", "", e
 	}
 	if err := w.fits(c); err != nil {
 		return "", "", err
@@ -324,7 +326,7 @@ func (t *chatTurn) json(variant int) string {
 }
 
 // json is a call as templates read it.
-func (c *toolCall) json(text bool) string {
+func (c *Call) json(text bool) string {
 	id, arguments := "", c.Arguments
 	if c.ID != "" {
 		id = `"id":` + quote(c.ID) + ","

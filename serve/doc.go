@@ -4,7 +4,7 @@
 // Calls go down this list of files: server.go (options, life), routes.go (what is served where), http.go (limits, keys, hosts,
 // accounts of each request), one file an API (completions.go, chat.go, responses.go, messages.go, tokens.go, info.go), openai.go (the fields they share),
 // ollama.go and llamacpp.go (the APIs of neighbours), hints.go and hinttables.go (fields of others), chattools.go, tools.go (functions that a model may call), constrain.go (what a text must be), responsereply.go, messagereply.go,
-// decode.go (strict JSON in), sse.go (events out), request.go (what every API is converted to and from), loop.go (the engine's
+// decode.go (strict JSON in), sse.go (events out), request.go (what every API is converted to and from), talk.go (chats of this process), loop.go (the engine's
 // one goroutine), sequence.go (a text in progress), logprobs.go, metrics.go, errors.go.
 //
 // An API is a file that converts: its JSON to a Request, and Events to its JSON. It registers its routes by addRoutes and calls

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -19,10 +18,7 @@ func init() {
 	})
 }
 
-const (
-	maxEmbeddingInputs = 2048 // OpenAI's
-	embeddingsAtOnce   = 16   // texts that are computed before a client that has left is noticed
-)
+const maxEmbeddingInputs = 2048 // OpenAI's
 
 // Encoders are what /v1/embeddings computes with.
 type Encoders struct {
@@ -86,7 +82,7 @@ func (s openAI) embeddings(w http.ResponseWriter, r *http.Request) error {
 			out.Usage.PromptTokens += len(x)
 		}
 		out.Usage.TotalTokens = out.Usage.PromptTokens
-		return embedAll(r.Context(), e, ids, func(i int, v []float32) {
+		return e.EmbedEach(r.Context(), ids, func(i int, v []float32) {
 			item := embeddingItem{Object: "embedding", Index: i, Embedding: v}
 			if packed {
 				item.Embedding = packFloats(v)
@@ -149,23 +145,6 @@ func embeddingInputs(e *bert.Encoder, v jsontext.Value) ([][]int32, error) {
 		}
 	}
 	return out, nil
-}
-
-// embedAll computes some texts at a time, until a client has left.
-func embedAll(ctx context.Context, e *bert.Encoder, ids [][]int32, each func(i int, v []float32)) error {
-	for from := 0; from < len(ids); from += embeddingsAtOnce {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		vectors, err := e.Embed(ids[from:min(len(ids), from+embeddingsAtOnce)])
-		if err != nil {
-			return err
-		}
-		for i, v := range vectors {
-			each(from+i, v)
-		}
-	}
-	return nil
 }
 
 // packFloats is base64 of little-endian float32.

@@ -10,6 +10,7 @@ import (
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/offload"
+	"terrace/policy"
 )
 
 // Error is what a client is told: the HTTP status, and the field that was wrong where one was. Each API writes it in its own
@@ -38,9 +39,12 @@ func badRequest(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...)}
 }
 
+// ErrQueue: too many requests wait already.
+var ErrQueue = errors.New("too many requests are waiting")
+
 var (
 	errDraining = &Error{Status: http.StatusServiceUnavailable, Code: "draining", Message: "the server is shutting down", RetryAfter: 1}
-	errQueue    = &Error{Status: http.StatusTooManyRequests, Code: "queue_full", Message: "too many requests are waiting; try again later", RetryAfter: 1}
+	errQueue    = &Error{Status: http.StatusTooManyRequests, Code: "queue_full", Message: "too many requests are waiting; try again later", RetryAfter: 1, Cause: ErrQueue}
 	errInternal = &Error{Status: http.StatusInternalServerError, Code: "internal_error", Message: "internal error"}
 	errKey      = &Error{Status: http.StatusUnauthorized, Code: "invalid_api_key", Message: "no valid API key was given"}
 	errHost     = &Error{Status: http.StatusForbidden, Code: "host_not_allowed", Message: "this Host is not served"}
@@ -106,6 +110,8 @@ func clientError(err error) error {
 	switch {
 	case errors.Is(err, engine.ErrContext), errors.Is(err, engine.ErrOption), errors.Is(err, model.ErrUnsupported):
 		return badRequest("%s", oneLine(err))
+	case errors.Is(err, policy.ErrModel), errors.Is(err, policy.ErrParam), errors.Is(err, kvmanager.ErrUnsupported): // what is known where a session begins, or once its prompt is read
+		return badField("kv_policy", "%s", oneLine(err))
 	case errors.Is(err, engine.ErrMemory), errors.Is(err, kvmanager.ErrBudget), errors.Is(err, offload.ErrFull):
 		return &Error{Status: http.StatusBadRequest, Code: "does_not_fit", Message: "the request does not fit the memory given", Cause: kvmanager.ErrBudget}
 	}

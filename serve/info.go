@@ -122,7 +122,7 @@ func (s llamaCPP) props(w http.ResponseWriter, _ *http.Request) error {
 		MinP        float64 `json:"min_p"`
 		MaxTokens   int     `json:"n_predict"`
 	}
-	bos, o := "", s.sampling()
+	bos, o := "", s.Sampling()
 	if id, ok := s.o.Tokenizer.BOS(); ok {
 		bos = s.o.Tokenizer.TokenText(id)
 	}

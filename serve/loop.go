@@ -304,12 +304,6 @@ func (l *loop) step() bool {
 		e.Cause = kvmanager.ErrBudget
 		l.fail(q, e)
 	}
-	for _, id := range next.Full {
-		l.mine(lookup(l.running, id), func(q *sequence) {
-			q.gen.End("context")
-			l.publish(q, false)
-		})
-	}
 	for _, id := range next.Swap {
 		l.swapOut(lookup(l.running, id))
 	}
@@ -325,7 +319,7 @@ func (l *loop) step() bool {
 	}
 	l.sweep()
 	runtime.Gosched() // readers of streams go on now, not when the kernels' threads are preempted
-	return len(next.Refuse)+len(next.Full)+len(next.Swap)+len(next.Resume)+len(next.Admit)+len(next.Decode)+len(next.Prompt) > 0
+	return len(next.Refuse)+len(next.Swap)+len(next.Resume)+len(next.Admit)+len(next.Decode)+len(next.Prompt) > 0
 }
 
 // begin gives a sequence its session.
@@ -374,7 +368,7 @@ func short(err error) bool {
 }
 
 // trouble is an error of a sequence: where memory is short somebody leaves it to the others, and comes back when one of them has
-// left; else the request fails.
+// left; who is alone and has no room for another token of its answer ends here, as at the context's end; else the request fails.
 func (l *loop) trouble(q *sequence, err error) {
 	youngest, others := q, 0
 	for _, r := range l.running {
@@ -390,6 +384,11 @@ func (l *loop) trouble(q *sequence, err error) {
 		}
 	}
 	switch {
+	case short(err) && others == 0 && !l.freed && q.decodes():
+		l.mine(q, func(q *sequence) {
+			q.gen.End("context")
+			l.publish(q, false)
+		})
 	case !short(err) || others == 0 && !l.freed:
 		l.fail(q, err)
 	case q.session == nil: // it has to begin again

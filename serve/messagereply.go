@@ -110,7 +110,7 @@ func thinkingBlock(text, signature string) anthropicOut {
 
 const thinkingSignature = "terrace"
 
-func useBlock(c toolCall, input string) anthropicOut {
+func useBlock(c Call, input string) anthropicOut {
 	return anthropicOut{Type: "tool_use", ID: "toolu_" + strings.TrimPrefix(c.ID, "call_"), Name: c.Name, Input: jsontext.Value(input), Caller: jsontext.Value(`{"type":"direct"}`)}
 }
 
@@ -257,7 +257,7 @@ func (o *messageWriter) part(send func(messageEvent) error, e answer.Event) erro
 		if err := o.close(send); err != nil {
 			return err
 		}
-		return o.begin(send, answer.CallStart, useBlock(toolCall{ID: newID(), Name: e.Name}, "{}"))
+		return o.begin(send, answer.CallStart, useBlock(Call{ID: newID(), Name: e.Name}, "{}"))
 	case answer.CallArguments:
 		delta = messageDelta{Type: "input_json_delta", PartialJSON: &e.Text}
 	case answer.CallEnd:

@@ -265,7 +265,7 @@ func (f *messagesPrompt) conversation(tools *toolUse) (*conversation, error) {
 // add puts a message into the conversation: results of tools are turns of their own, before its text.
 func (m *anthropicMessage) add(c *conversation, i int) error {
 	var text, thought strings.Builder
-	var calls []toolCall
+	var calls []Call
 	results := false
 	for _, b := range m.Content {
 		switch {
@@ -275,7 +275,7 @@ func (m *anthropicMessage) add(c *conversation, i int) error {
 			thought.WriteString(b.Thinking)
 		case b.Type == "redacted_thinking" && m.Role == "assistant":
 		case b.Type == "tool_use" && m.Role == "assistant" && b.Name != "" && b.Input.Kind() == '{':
-			calls = append(calls, toolCall{b.ID, b.Name, string(b.Input)})
+			calls = append(calls, Call{b.ID, b.Name, string(b.Input)})
 		case b.Type == "tool_result" && m.Role == "user" && b.ToolUseID != "":
 			result, err := b.Content.text("messages")
 			if err != nil {

@@ -222,7 +222,7 @@ func (m *ollamaMessage) add(c *conversation, i int) error {
 		if call.Function.Name == "" || call.Function.Arguments.Kind() != '{' {
 			return badField("messages", "message %d: tool_calls: want a name, and arguments that are an object", i)
 		}
-		t.call(toolCall{call.ID, call.Function.Name, string(call.Function.Arguments)})
+		t.call(Call{call.ID, call.Function.Name, string(call.Function.Arguments)})
 	}
 	c.turns = append(c.turns, t)
 	return nil

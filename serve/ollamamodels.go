@@ -221,7 +221,7 @@ func (s ollama) embed(w http.ResponseWriter, r *http.Request) error {
 		for _, x := range ids {
 			tokens += len(x)
 		}
-		return embedAll(r.Context(), e, ids, func(_ int, v []float32) { vectors = append(vectors, v) })
+		return e.EmbedEach(r.Context(), ids, func(_ int, v []float32) { vectors = append(vectors, v) })
 	})
 	if err != nil {
 		return err

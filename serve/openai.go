@@ -56,7 +56,7 @@ func (f *ownFields) apply(s *Server, r *Request) error {
 		r.CacheSalt = *f.CacheSalt
 	}
 	r.IgnoreEOS = is(f.IgnoreEOS)
-	r.Sampler, r.Breakers = s.sampling(), model.DefaultBreakers
+	r.Sampler, r.Breakers = s.Sampling(), model.DefaultBreakers
 	r.Sampler.PenaltyLastSet = r.Sampler.PenaltyLastSet || f.RepeatLast != nil
 	return first(
 		number("min_p", f.MinP, 0, 1, &r.Sampler.MinP),
@@ -69,8 +69,8 @@ func (f *ownFields) apply(s *Server, r *Request) error {
 	)
 }
 
-// sampling is how a request that says nothing is sampled: as the server's flags or the model's makers have it, else all is off.
-func (s *Server) sampling() model.SamplerOptions {
+// Sampling is how a request that says nothing is sampled: as Options.Sampling has it, else all is off at temperature 1.
+func (s *Server) Sampling() model.SamplerOptions {
 	o := model.SamplerOptions{Temperature: 1, TopP: 1, TopPSet: true, XTCThreshold: 0.1, DRY: model.DefaultDRY, MirostatTau: 5, MirostatEta: 0.1}
 	s.o.Sampling.Apply(&o)
 	return o

@@ -11,7 +11,7 @@ import (
 type part struct {
 	kind answer.Kind // Thought, Text or CallStart
 	text string
-	call toolCall
+	call Call
 }
 
 // parts are an answer's pieces, in the order in which the model wrote them.
@@ -37,7 +37,7 @@ func (p *parts) add(e answer.Event) {
 		}
 		p.list[len(p.list)-1].text += e.Text
 	case answer.CallStart:
-		p.list = append(p.list, part{kind: answer.CallStart, call: toolCall{ID: "call_" + newID(), Name: e.Name}})
+		p.list = append(p.list, part{kind: answer.CallStart, call: Call{ID: NewCallID(), Name: e.Name}})
 	case answer.CallArguments:
 		p.list[len(p.list)-1].call.Arguments += e.Text
 	case answer.Problem:
@@ -57,7 +57,7 @@ func (p *parts) text(kind answer.Kind) string {
 }
 
 // calls are the answer's calls.
-func (p *parts) calls() (calls []toolCall) {
+func (p *parts) calls() (calls []Call) {
 	for _, x := range p.list {
 		if x.kind == answer.CallStart {
 			calls = append(calls, x.call)

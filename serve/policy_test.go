@@ -8,6 +8,7 @@ import (
 	"terrace/engine"
 	"terrace/policy"
 	"terrace/serve/meter/prom"
+	"terrace/tokenizer"
 )
 
 func mustPolicy(t testing.TB, text string) *policy.Spec {
@@ -43,5 +44,16 @@ func TestPolicyTime(t *testing.T) {
 	}
 	if len(spent) != 2 || spent["snapkv"] <= 0 || spent["quest"] <= 0 {
 		t.Errorf("%v, want times of snapkv and quest", spent)
+	}
+}
+
+// TestPolicyThatDoesNotFit: a policy of which only a session knows that it does not fit the model is the request's fault, which is named.
+func TestPolicyThatDoesNotFit(t *testing.T) {
+	b := newBenchOn(t, stressModel(t, "gemma3"), func(*tokenizer.Vocab) {}, func() engine.Options {
+		return engine.Options{Context: 300, Calibration: make([]int, 300)}
+	}, Options{Queue: 8}, func(*engine.Engine) {})
+	status, out := b.post("/v1/completions", `{"prompt": "a", "max_tokens": 4, "kv_policy": "infinigen:sample=8"}`)
+	if status != 400 || !strings.Contains(out, "kv_policy") || !strings.Contains(out, "no layer reads all keys") {
+		t.Errorf("%d %s", status, out)
 	}
 }

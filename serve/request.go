@@ -27,6 +27,7 @@ type Request struct {
 	CacheSalt  string           // prefixes are shared within a salt only
 	Machine    *grammar.Machine // what each text must be; nil = anything
 	StreamText bool             // events are wanted as they come; otherwise they may be joined
+	Progress   bool             // events say how much of a prompt is read
 
 	thought  *thoughtBound   // nil = the text is none of a chat
 	breakers *model.Breakers // the tokens of Breakers
@@ -80,6 +81,7 @@ type Event struct {
 	Text   string  // more of the choice's text
 	Tokens []Token // more of its tokens; text may come later than its tokens, where it may be the beginning of a stop string
 	Echo   bool    // they are the prompt's
+	Read   int     // prompt tokens read so far, where Request.Progress asks and none of the answer has come; else 0
 	Finish Finish  // not empty: the choice ends here
 	Stop   string  // the stop string that ended it, if one did
 }

@@ -85,7 +85,7 @@ func (s openAI) rerank(w http.ResponseWriter, r *http.Request) error {
 			out.Usage.PromptTokens += len(ids[i])
 		}
 		var query []float32
-		return embedAll(r.Context(), e, ids, func(i int, v []float32) {
+		return e.EmbedEach(r.Context(), ids, func(i int, v []float32) {
 			if i == 0 {
 				query = slices.Clone(v)
 				return

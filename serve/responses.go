@@ -265,11 +265,11 @@ func (item *responseItem) add(c *conversation, i int) error {
 			c.turns = append(c.turns, (&chatTurn{}).set("role", `"assistant"`).think(string(*thought)))
 		}
 	case item.Type == "custom_tool_call" && item.Name != "":
-		c.answerer().call(toolCall{item.CallID, item.Name, `{"input":` + quote(item.Input) + "}"})
+		c.answerer().call(Call{item.CallID, item.Name, `{"input":` + quote(item.Input) + "}"})
 	case item.Type == "function_call" && strings.TrimSpace(item.Arguments) == "" && item.Name != "":
-		c.answerer().call(toolCall{item.CallID, item.Name, "{}"})
+		c.answerer().call(Call{item.CallID, item.Name, "{}"})
 	case item.Type == "function_call" && item.Name != "" && jsontext.Value(item.Arguments).Kind() == '{' && jsontext.Value(item.Arguments).IsValid():
-		c.answerer().call(toolCall{item.CallID, item.Name, item.Arguments})
+		c.answerer().call(Call{item.CallID, item.Name, item.Arguments})
 	case (item.Type == "function_call_output" || item.Type == "custom_tool_call_output") && item.Output != nil:
 		c.turns = append(c.turns, c.result(item.CallID, string(*item.Output)))
 	default:

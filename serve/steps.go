@@ -217,6 +217,9 @@ func (l *loop) charge(q *sequence, n int, began, ended time.Time) {
 // partRead looks whether a prompt is at its end.
 func (l *loop) partRead(q *sequence) {
 	l.mine(q, func(q *sequence) {
+		if q.job.r.Progress && !q.counted {
+			q.job.reply.add(Event{Choice: q.choice, Read: len(q.prompt) - q.reading.Left()}, nil)
+		}
 		if q.reading.Left() == 0 {
 			q.reading, q.behind, q.read = nil, nil, time.Now()
 			l.promptRead(q)

@@ -28,8 +28,8 @@ type toolUse struct {
 	form   answer.Form // how the model writes an answer
 }
 
-// toolCall is a call of a tool, as the model wrote it.
-type toolCall struct {
+// Call is a call of a tool, as the model wrote it.
+type Call struct {
 	ID, Name, Arguments string // Arguments are a JSON object
 }
 
@@ -112,7 +112,7 @@ func (u *toolUse) constrain(ctx context.Context, s *Server, r *Request, tail str
 }
 
 // write is calls as the model would have written them.
-func (f callFormat) write(calls []toolCall) string {
+func (f callFormat) write(calls []Call) string {
 	var b strings.Builder
 	for i, c := range calls {
 		if i > 0 {

@@ -171,7 +171,7 @@ func (c *doctorCommand) selfGenerate(path string) (ids []int, err error) {
 		return nil, err
 	}
 	defer m.Close()
-	for piece, err := range m.Generate(c.ctx, "Terrace", terrace.Settings{MaxTokens: 10, IgnoreEnd: true}) {
+	for piece, err := range m.Generate(c.ctx, "Terrace", terrace.Settings{MaxTokens: 10, Greedy: true, IgnoreEnd: true}) {
 		if err != nil {
 			return nil, err
 		}

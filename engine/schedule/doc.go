@@ -11,8 +11,8 @@
 //     yet is not overtaken.
 //  2. What can never fit is refused at once; nothing else is.
 //  3. Where room runs out the youngest running request is swapped out, never the last one.
-//  4. A request that would run alone runs, whatever is known of the room: who computes it says whether it fits. So nothing waits
-//     for room that nobody will leave.
+//  4. A request that would run alone runs, and goes on, whatever is known of the room: who computes it says whether it fits. So nothing
+//     waits for room that nobody will leave.
 //
 // Units: tokens. The functions are safe for concurrent use on different values.
 package schedule

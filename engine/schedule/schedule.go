@@ -39,7 +39,6 @@ type Part struct {
 type Step struct {
 	Refuse []int64 // will never fit
 	Swap   []int64 // leave their room to others
-	Full   []int64 // run alone and have no room for another token
 	Resume []int64 // swapped requests that run again
 	Admit  []int64 // waiting requests that run from now on
 	Decode []int64
@@ -85,12 +84,8 @@ func (p *planner) refuse() {
 
 // makeRoom swaps the youngest out until the others can take a step, and lists the steps.
 func (p *planner) makeRoom() {
-	for p.Room > 0 && p.short() {
+	for p.Room > 0 && len(p.Running) > 1 && p.short() {
 		last := len(p.Running) - 1
-		if last == 0 {
-			p.step.Full, p.Running = append(p.step.Full, p.Running[0].ID), nil
-			break
-		}
 		p.step.Swap = append(p.step.Swap, p.Running[last].ID)
 		p.Free += p.pages(p.Running[last].Held)
 		p.Running = p.Running[:last]
@@ -106,16 +101,13 @@ func (p *planner) makeRoom() {
 // short reports whether there is no room for a step of each that decodes, or for the next part of the oldest prompt where
 // nobody decodes and others run.
 func (p *planner) short() bool {
-	if len(p.Running) == 1 && p.Running[0].Unread > 0 {
-		return false
-	}
 	need, decoding := 0, false
 	for _, r := range p.Running {
 		if r.Unread == 0 {
 			need, decoding = need+p.growth(r), true
 		}
 	}
-	if !decoding && len(p.Running) > 0 {
+	if !decoding {
 		need = p.pages(p.Running[0].Held+max(1, p.Running[0].Least)) - p.pages(p.Running[0].Held)
 	}
 	return need > p.Free

@@ -82,7 +82,7 @@ func show(s Step) string {
 	for _, l := range []struct {
 		what string
 		ids  []int64
-	}{{"refuse", s.Refuse}, {"swap", s.Swap}, {"full", s.Full}, {"resume", s.Resume}, {"admit", s.Admit}, {"decode", s.Decode}} {
+	}{{"refuse", s.Refuse}, {"swap", s.Swap}, {"resume", s.Resume}, {"admit", s.Admit}, {"decode", s.Decode}} {
 		if len(l.ids) > 0 {
 			fmt.Fprintf(&b, "%s %v\n", l.what, strings.Trim(fmt.Sprint(l.ids), "[]"))
 		}
@@ -171,8 +171,8 @@ func TestEverybodyEnds(t *testing.T) {
 			t.Fatalf("%d tokens more than there is room for", -free)
 		}
 		s := Next(State{Waiting: list(waiting), Running: list(running), Swapped: list(swapped), Slots: slots, Budget: pace.Budget(decoding, min(slots, len(running)+len(waiting)+len(swapped))-decoding), Room: room, Free: free, Page: page, Ledger: ledger})
-		if len(s.Refuse)+len(s.Full) > 0 {
-			t.Fatalf("refused %v, full %v", s.Refuse, s.Full)
+		if len(s.Refuse) > 0 {
+			t.Fatalf("refused %v", s.Refuse)
 		}
 		for _, id := range s.Swap {
 			l := move(id, &running, &swapped)

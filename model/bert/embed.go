@@ -1,6 +1,7 @@
 package bert
 
 import (
+	"context"
 	"math"
 
 	"terrace/internal/kernels"
@@ -21,6 +22,26 @@ func sized(buf []float32, n int) []float32 {
 		return make([]float32, n)
 	}
 	return buf[:n]
+}
+
+// atOnce is how many texts EmbedEach computes before it looks whether they are still wanted.
+const atOnce = 16
+
+// EmbedEach is Embed of some texts at a time, until ctx ends: each text's embedding is handed to f, in order.
+func (e *Encoder) EmbedEach(ctx context.Context, texts [][]int32, f func(i int, v []float32)) error {
+	for from := 0; from < len(texts); from += atOnce {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		vectors, err := e.Embed(texts[from:min(len(texts), from+atOnce)])
+		if err != nil {
+			return err
+		}
+		for i, v := range vectors {
+			f(from+i, v)
+		}
+	}
+	return nil
 }
 
 // Embed gives the embedding of each text, [Hidden] floats of length 1, in order. Errors wrap ErrTooLong or ErrToken.

@@ -150,7 +150,7 @@ func (o *Options) notice(format string, args ...any) {
 
 // engine gives the options that are the engine's, but for what files and the model's tokenizer give.
 func (o *Options) engine() (engine.Options, error) {
-	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact, Backend: o.Backend, Rotate: o.KVRotate,
+	eo := engine.Options{Policy: o.Policy, Context: o.Context, Threads: o.Threads, Exact: o.Exact, Backend: o.Backend,
 		KVWindow: max(o.KVWindow, 0), KVWindowSet: o.KVWindow != 0, WindowOnly: o.WindowOnly, ChunkTokens: o.Chunk, PageTokens: o.Page, Machine: o.Machine,
 		Trace: o.Timeline.recorder(), Batch: o.Batch}
 	_, err := parseWeights(o.Weights)
@@ -163,6 +163,11 @@ func (o *Options) engine() (engine.Options, error) {
 	if o.DType != "" {
 		if eo.DType, err = model.ParseDType(o.DType); err != nil {
 			return eo, fmt.Errorf("terrace: DType: %w", marked{err, ErrOption})
+		}
+	}
+	if o.KVRotate != "" {
+		if eo.Rotate, err = engine.ParseRotation(o.KVRotate); err != nil {
+			return eo, fmt.Errorf("terrace: KVRotate: %w", marked{err, ErrOption})
 		}
 	}
 	if o.KVType != "" {

@@ -260,7 +260,7 @@ func TestSettingsOfOpen(t *testing.T) {
 		}
 		return text
 	}
-	plain, coarse := said(terrace.Options{}), said(terrace.Options{KVType: "int4", KVWindow: -1, KVRotate: true})
+	plain, coarse := said(terrace.Options{}), said(terrace.Options{KVType: "int4", KVWindow: -1, KVRotate: "kv"})
 	if plain == coarse {
 		t.Error("int4 KV changes nothing")
 	}
@@ -269,7 +269,7 @@ func TestSettingsOfOpen(t *testing.T) {
 		want string
 	}{
 		"named defaults": {terrace.Options{Backend: "native", DType: "f32", KVType: "f16", KVWindow: 128}, plain},
-		"both sides":     {terrace.Options{KVType: "k=int4,v=int4", KVWindow: -1, KVRotate: true}, coarse},
+		"both sides":     {terrace.Options{KVType: "k=int4,v=int4", KVWindow: -1, KVRotate: "kv"}, coarse},
 		"scale 0":        {terrace.Options{Adapters: []terrace.Adapter{{Path: dir}}}, plain},
 	} {
 		if got := said(c.o); got != c.want {

@@ -45,7 +45,7 @@ func TestSharedPasses(t *testing.T) {
 	t.Parallel()
 	next := fakes.IDs(40, 9)
 	for name, o := range map[string]Options{
-		"f16": {}, "exact": {Exact: true}, "rotated": {Rotate: true},
+		"f16": {}, "exact": {Exact: true}, "rotated": {Rotate: RotateBoth},
 		"int8": {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, KVWindow: 32, KVWindowSet: true},
 	} {
 		for _, open := range []func(testing.TB, Options) *Engine{small, windowed, withExperts} {

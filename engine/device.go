@@ -38,7 +38,7 @@ type kvDownload struct {
 
 // later reports whether another goroutine downloads keys and values: a prompt's, and a step's that no policy reads.
 func (d *device) later(p *pass) bool {
-	return d.keeper != nil && p.source == nil && len(p.sessions) == 1 && !p.e.o.Rotate && p.e.kv.DefersAppend() &&
+	return d.keeper != nil && p.source == nil && len(p.sessions) == 1 && !p.e.o.Rotate.turns() && p.e.kv.DefersAppend() &&
 		(p.kv.Rows[0].Reading.Prompt() || !p.kv.Asks() && !p.sessions[0].text.Selects())
 }
 

@@ -53,7 +53,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.checkKV(m, spec); err != nil {
+	if err := errors.Join(o.resolveRotation(m), o.checkKV(m, spec)); err != nil {
 		return nil, err
 	}
 	e := &Engine{m: m, cache: m.Cache(), o: o, policy: spec}
@@ -99,7 +99,8 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 func (e *Engine) openFloor() error {
 	o := retrieval.Options{KV: e.kv, Record: e.shape(), BudgetBytes: e.o.KVBudgetBytes, WindowOnly: e.o.WindowOnly && e.device.keeper == nil, ChunkTokens: e.o.ChunkTokens, Threads: e.o.Threads, Sequences: e.o.Batch, Pool: e.pool, Host: e.o.Host, Trace: e.o.Trace, Clock: e.o.Machine.Clock, Scored: e.o.Machine.Scored,
 		Shape: retrieval.Shape{Model: e.policyModel(), RowWidth: e.m.RowWidth(), Rope: func(layer int, long bool) retrieval.Rope { return e.m.NewRotator(layer, long) }}}
-	o.Shape.Output = func(layer int) ([]float32, error) { return e.m.OutputOfValues(e.pool, layer) }
+	o.Shape.Output = func(layer int) ([]float32, error) { return e.outputOfValues(layer) }
+	o.Shape.Turned = e.o.Rotate.Values()
 	o.Shape.KVBytes, o.Exact, o.Drives = e.ActingBytesPerToken(), e.o.Exact, e.drives
 	for i := range e.m.Layer {
 		a := &e.m.Layer[i]

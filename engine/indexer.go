@@ -17,7 +17,7 @@ func (e *Engine) openIndexer() error {
 		e.indexes = nil
 		return nil
 	}
-	if e.o.Rotate {
+	if e.o.Rotate.Keys() {
 		return fmt.Errorf("engine: %s has a trained indexer, whose keys lie behind those that a rotation would mix them with: %w", e.m.Arch, model.ErrUnsupported)
 	}
 	if e.indexes == nil {

@@ -249,7 +249,7 @@ func TestIndexerRefused(t *testing.T) {
 	if _, err := e.NewSession(e.Policy()); !errors.Is(err, policy.ErrModel) || !strings.Contains(err.Error(), "no trained indexer") {
 		t.Errorf("a model without one: %v", err)
 	}
-	for want, o := range map[string]Options{"a trained indexer": {Backend: "gorgonia"}, "keys lie behind": {Rotate: true}} {
+	for want, o := range map[string]Options{"a trained indexer": {Backend: "gorgonia"}, "keys lie behind": {Rotate: RotateKeys}} {
 		m := fakes.Indexed(3, 4)
 		m.Layer[0], m.Layer[1] = m.Layer[2], m.Layer[2]
 		m.Layer[0].Owner, m.Layer[1].Owner, m.Layer[0].Rope, m.Layer[1].Rope = 0, 1, 0, 0

@@ -4,7 +4,6 @@ import (
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
-	"terrace/internal/kernels"
 	"terrace/model"
 	"terrace/retrieval"
 )
@@ -79,12 +78,9 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	if e.indexes != nil && p.kv.Indexes(layer) {
 		p.kv.Index(floats(e.indexes.IndexQueries()))
 	}
-	if e.o.Rotate {
-		kernels.Rotate(model.WritableFloat32s(q), e.m.Layer[layer].KeyDim)
-		if k != nil {
-			kernels.Rotate(model.WritableFloat32s(k), e.m.Layer[layer].KeyDim)
-		}
-	}
+	e.turnKeys(layer, q)
+	e.turnKeys(layer, k)
+	e.turnValues(layer, v)
 	for i, s := range p.sessions {
 		s.flops.Projected(e.m, layer, len(p.kv.Rows[i].Pos))
 	}
@@ -265,6 +261,7 @@ func (p *pass) finish(layer int, attended *tensor.Dense) error {
 	for i, s := range p.sessions {
 		s.flops.Finished(p.e.m, layer, len(p.kv.Rows[i].Pos))
 	}
+	p.e.turnValues(layer, attended)
 	var err error
 	p.hidden, err = p.e.backend.Finish(&p.rows, layer, p.hidden, attended)
 	return err

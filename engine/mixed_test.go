@@ -194,7 +194,7 @@ func TestMixedRefused(t *testing.T) {
 	for want, o := range map[string]Options{
 		"a gated DeltaNet, which layer 1 of mixed has": {Backend: "gorgonia"},
 		"latent keys, which are its values too":        {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true},
-		"not turned by a matrix":                       {Rotate: true},
+		"not turned by a matrix":                       {Rotate: RotateValues},
 	} {
 		o.Threads = 1
 		if _, err := Open(fakes.Mixed(3), o); !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), want) {

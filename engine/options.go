@@ -5,6 +5,7 @@ import (
 	"runtime"
 
 	"terrace/engine/tier"
+	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
 	"terrace/internal/trace"
 	"terrace/model"
@@ -26,7 +27,7 @@ type Options struct {
 	PageTokens    int                        // tokens a page; 0 = 16
 	KVWindow      int                        // newest tokens that quantised KV keeps in f16; see KVWindowSet
 	KVWindowSet   bool                       // KVWindow was chosen, so 0 keeps none but those that do not fill a tile of 16 yet; otherwise 0 = 128
-	Rotate        bool                       // turn queries and keys by a Hadamard matrix before keys are stored
+	Rotate        Rotation                   // what is turned by a Hadamard matrix before it is stored
 	KVBudgetBytes int64                      // hard limit of the cache in host memory; 0 = none
 	WindowOnly    bool                       // sessions without a policy keep of layers with a sliding window only what later rows read; Rewind reads again
 	DeviceKVBytes int64                      // KV that a backend with a device of its own may hold there; 0 = no limit
@@ -101,15 +102,17 @@ func (o *Options) format(spec *policy.Spec) kvpage.Layout {
 // checkKV refuses, before anything is read, what would fail or mislead in the middle.
 func (o *Options) checkKV(m *model.Model, spec *policy.Spec) error {
 	for i := range m.Layer {
-		if m.Layer[i].Latent != nil && (o.Rotate || o.KType != o.VType || o.KType.Quantised()) {
+		if m.Layer[i].Latent != nil && (o.Rotate.turns() || o.KType != o.VType || o.KType.Quantised()) {
 			return fmt.Errorf("engine: layer %d keeps latent keys, which are its values too: want f32, f16 or bf16 for both, not turned by a matrix: %w", i, model.ErrUnsupported)
 		}
-		if dim := m.Layer[i].KeyDim; o.Rotate && dim&(dim-1) != 0 {
-			return fmt.Errorf("engine: heads of %d numbers cannot be rotated, the Hadamard matrix needs a power of two: %w", dim, model.ErrUnsupported)
+	}
+	for i := range m.Layer {
+		if dim := m.Layer[i].KeyDim; o.Rotate.Keys() && m.Layer[i].Heads > 0 && kernels.RotateBlock(dim) == 1 {
+			return fmt.Errorf("engine: heads of %d numbers cannot be rotated, an odd number has no Hadamard matrix: %w", dim, model.ErrUnsupported)
 		}
 	}
-	if n := spec.Needs(); o.Rotate && (n.QueryStats || n.OwnChannels) {
-		return fmt.Errorf("engine: policy %s needs queries or keys in the model's own channels, which the rotation hides: %w", spec, model.ErrUnsupported)
+	if n := spec.Needs(); o.Rotate.Keys() && (n.QueryStats || n.OwnChannels) {
+		return fmt.Errorf("engine: policy %s needs queries or keys in the model's own channels, which the rotation hides; --kv-rotate=v leaves keys as they are: %w", spec, model.ErrUnsupported)
 	}
 	if (o.KType.Quantised() || o.VType.Quantised()) && spec.DropsEachStep() {
 		return fmt.Errorf("engine: policy %s drops a token at each step, which would quantise the same %v keys and %v values again and again; use f16 KV, or decoding:, which cuts seldom: %w",

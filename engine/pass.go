@@ -287,9 +287,6 @@ func (p *pass) guessQueries(layer int) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := floats(t)
-	if p.e.o.Rotate {
-		kernels.Rotate(q, p.e.m.Layer[layer].KeyDim)
-	}
-	return q, nil
+	p.e.turnKeys(layer, t)
+	return floats(t), nil
 }

@@ -298,15 +298,15 @@ func TestQuantisedKV(t *testing.T) {
 	prompt, next := fakes.IDs(300, 5), fakes.IDs(20, 6)
 	exact := forced(t, small(t, Options{Exact: true}), prompt, next)
 	size := fakes.Worst(exact, zeros(exact))
-	if d := fakes.Worst(exact, forced(t, small(t, Options{Exact: true, Rotate: true}), prompt, next)); d > 1e-4*size {
-		t.Errorf("rotation of f32 keys changes logits of %g by %g", size, d)
+	if d := fakes.Worst(exact, forced(t, small(t, Options{Exact: true, Rotate: RotateBoth}), prompt, next)); d > 1e-4*size {
+		t.Errorf("rotation of f32 keys and values changes logits of %g by %g", size, d)
 	}
 	want := forced(t, small(t, Options{}), prompt, next)
 	for _, c := range []struct {
 		k, v   kvpage.Elem
-		rotate bool
+		rotate Rotation
 		limit  float32
-	}{{kvpage.I8, kvpage.I8, false, 0.05}, {kvpage.I8, kvpage.I4, true, 0.15}, {kvpage.I4, kvpage.I4, true, 0.15}, {kvpage.F16, kvpage.I8, false, 0.05}} {
+	}{{kvpage.I8, kvpage.I8, RotateNone, 0.05}, {kvpage.I8, kvpage.I4, RotateKeys, 0.15}, {kvpage.I4, kvpage.I4, RotateAuto, 0.15}, {kvpage.F16, kvpage.I8, RotateNone, 0.05}} {
 		o := Options{KVTypeSet: true, KType: c.k, VType: c.v, Rotate: c.rotate, KVWindow: 32}
 		e := small(t, o)
 		got := forced(t, e, prompt, next)
@@ -335,8 +335,9 @@ func TestRefusals(t *testing.T) {
 	m := small(t, Options{}).m
 	for _, o := range []Options{
 		{Policy: "h2o", KVTypeSet: true, KType: kvpage.I8, VType: kvpage.F16},
-		{Policy: "expected_attention", Rotate: true},
-		{Policy: "think", Rotate: true},
+		{Policy: "expected_attention", Rotate: RotateKeys},
+		{Policy: "think", Rotate: RotateBoth},
+		{Policy: "lagkv", Rotate: RotateBoth},
 	} {
 		if _, err := Open(m, o); !errors.Is(err, model.ErrUnsupported) {
 			t.Errorf("%+v: %v", o, err)

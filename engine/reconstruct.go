@@ -202,7 +202,7 @@ func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
 	if r.Norms != nil {
 		return nil
 	}
-	values, err := m.OutputOfValues(w.s.e.pool, layer) // [Hidden, Heads·StoredValue]
+	values, err := w.s.e.outputOfValues(layer) // [Hidden, Heads·StoredValue]
 	if err != nil {
 		return err
 	}

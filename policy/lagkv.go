@@ -37,7 +37,7 @@ func init() {
 	})
 }
 
-func (p *lagKV) Needs() Needs { return Needs{Keys: true, Values: true} }
+func (p *lagKV) Needs() Needs { return Needs{Keys: true, Values: true, OwnChannels: true} }
 
 func (p *lagKV) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
 

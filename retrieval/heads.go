@@ -62,7 +62,7 @@ func (h *headSelector) ask(l *selected, views []attention.View, shown *policy.La
 	for g := range h.heads {
 		c := &h.heads[g]
 		c.layer = *shown
-		c.reader.views = views[g : g+1]
+		c.reader.views, c.reader.shape = views[g:g+1], &h.s.t.f.o.Shape
 		c.layer.KV, c.layer.Scores = &c.reader, l.index.Head(g)
 		c.layer.Heads, c.layer.KVHeads, c.layer.Pos = group, 1, shown.Pos[g:g+1]
 		if shown.Sinks != nil {

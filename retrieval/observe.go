@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"terrace/attention"
+	"terrace/internal/kernels"
 	"terrace/policy"
 )
 
@@ -260,7 +261,7 @@ func (t *Sequence) Layer(layer, rows int) *policy.Layer {
 	for g := range kv.Heads {
 		o.pos = append(o.pos, t.seq.PositionList(layer, g))
 	}
-	o.reader.views = t.seq.Views(layer)
+	o.reader.views, o.reader.shape = t.seq.Views(layer), shape
 	o.view = policy.Layer{Index: layer, Layers: len(shape.Layers), Heads: shape.Layers[layer].Heads, KVHeads: kv.Heads, KeyDim: kv.KeyDim, ValueDim: kv.ValueDim,
 		Scale: score.Scale, Sinks: score.Sinks, Window: o.window(layer), N: int(t.read) + rows, Prompt: o.prompt, KVBytes: t.f.kvBytesPerToken(),
 		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer, t.long), Queries: l.queries, Rows: l.rows, Stats: l.rowStats, ColumnSums: l.sums, SumRows: l.sumRows, PromptRows: l.rowsOf}
@@ -292,6 +293,7 @@ func (t *Sequence) SetPrompt(tokens int) { t.obs.prompt = tokens }
 type rowReader struct {
 	views []attention.View
 	bulk  attention.Reader
+	shape *Shape
 }
 
 // Keys implements policy.KV.
@@ -301,7 +303,11 @@ func (k *rowReader) Keys(kvHead, from, to int, dst []float32) {
 
 // Values implements policy.KV.
 func (k *rowReader) Values(kvHead, from, to int, dst []float32) {
-	k.bulk.Values(&k.views[kvHead], from, to, dst)
+	v := &k.views[kvHead]
+	k.bulk.Values(v, from, to, dst)
+	if k.shape.Turned {
+		kernels.Rotate(dst[:(to-from)*v.Layout.ValueDim], kernels.RotateBlock(v.Layout.ValueDim))
+	}
 }
 
 // sized returns buf with length n, its memory reused where it is large enough; the content is arbitrary.

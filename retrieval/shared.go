@@ -28,7 +28,8 @@ type Shape struct {
 	RowWidth int                                // numbers of a row between layers
 	Scores   []Score                            // of each layer
 	Rope     func(layer int, long bool) Rope    // of texts up to the length where a model changes its frequencies, or of longer ones; asked once each
-	Output   func(layer int) ([]float32, error) // the projection of a layer's output [Hidden, Heads·ValueDim]; nil = not known
+	Output   func(layer int) ([]float32, error) // the projection of a layer's output from values as stored [Hidden, Heads·ValueDim]; nil = not known
+	Turned   bool                               // values are stored turned (kernels.RotateBlock); policies see them as they were
 }
 
 // Score is how a layer's attention makes scores of q·k.

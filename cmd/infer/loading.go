@@ -69,7 +69,7 @@ type numberFlags struct {
 	dtype      string
 	kvType     string
 	kvWindow   int
-	kvRotate   bool
+	kvRotate   string
 	ctk, ctv   string
 	chunk      int
 	pageTokens int
@@ -110,7 +110,8 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.StringVar(&f.dtype, "dtype", "f32", "type of weights, KV and products on a backend's device: f32 or bf16 (xla:*, gomlx:go)")
 	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, or k=TYPE,v=TYPE (default f16; f32 with --exact; --dtype on other backends)")
 	p.IntVar(&f.kvWindow, "kv-window", kvmanager.DefaultWindow, "newest tokens that int8 and int4 KV keeps in f16 (0: none but those that do not fill a tile of 16 yet)")
-	p.BoolVar(&f.kvRotate, "kv-rotate", false, "spread outliers of keys by a Hadamard rotation before they are stored")
+	p.StringVar(&f.kvRotate, "kv-rotate", "auto", "spread outliers by a Hadamard rotation before KV is stored: none, k, v, kv or auto (int4 values)")
+	p.Lookup("kv-rotate").NoOptDefVal = "kv"
 	p.StringVar(&f.ctk, "cache-type-k", "", "alias of --kv-type k=TYPE")
 	p.StringVar(&f.ctv, "cache-type-v", "", "alias of --kv-type v=TYPE")
 	p.IntVar(&f.chunk, "chunk-tokens", 0, "prompt tokens read in one pass (default 512)")
@@ -417,6 +418,9 @@ func (f *loadFlags) options() (terrace.Options, error) {
 			return o, usageErrorf("--kv-type and --cache-type-k/v exclude each other")
 		}
 		o.KVType = "k=" + orDefault(f.ctk, "f16") + ",v=" + orDefault(f.ctv, "f16")
+	}
+	if _, err := engine.ParseRotation(orDefault(f.kvRotate, "auto")); err != nil {
+		return o, usageErrorf("--kv-rotate: %v", err)
 	}
 	if o.KVType != "" {
 		if _, _, err := kvpage.ParseElems(o.KVType); err != nil {

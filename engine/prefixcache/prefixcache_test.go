@@ -77,7 +77,7 @@ func TestResume(t *testing.T) {
 		{"f16", small, engine.Options{ChunkTokens: 96}, 256},
 		{"exact", small, engine.Options{Exact: true}, 256},
 		{"bf16, pages of 48", small, engine.Options{KType: kvpage.BF16, VType: kvpage.F32, KVTypeSet: true, PageTokens: 48}, 288},
-		{"rotated", small, engine.Options{Rotate: true}, 256},
+		{"rotated", small, engine.Options{Rotate: engine.RotateKeys}, 256},
 		{"int8", small, engine.Options{KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128}, 256},
 		{"int4, small window", small, engine.Options{KType: kvpage.I4, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 64, KVWindow: 20, KVWindowSet: true}, 256},
 		{"sliding windows", windowed, engine.Options{}, 256},
@@ -194,7 +194,7 @@ func TestFingerprint(t *testing.T) {
 	if reused, _ := resumed(t, fs, small, engine.Options{Threads: 1}, prompt, nil, ""); reused.Tokens != 0 {
 		t.Fatal(reused)
 	}
-	for name, o := range map[string]engine.Options{"exact": {Exact: true}, "rotated": {Rotate: true}, "pages": {PageTokens: 32}, "int8": {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128},
+	for name, o := range map[string]engine.Options{"exact": {Exact: true}, "rotated": {Rotate: engine.RotateKeys}, "pages": {PageTokens: 32}, "int8": {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128},
 		"backend": {Backend: "gomlx:go"}, "bf16": {KType: kvpage.BF16, VType: kvpage.BF16, KVTypeSet: true}} {
 		o.Threads = 1
 		if reused, _ := resumed(t, fs, small, o, prompt, nil, ""); reused.Tokens != 0 {

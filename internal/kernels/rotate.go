@@ -2,6 +2,9 @@ package kernels
 
 import "math"
 
+// RotateBlock is how many neighbouring numbers of a head of dim are turned together: the largest power of two that divides dim.
+func RotateBlock(dim int) int { return dim & -dim }
+
 // Rotate turns every head of x [rows, heads·dim] by the normalised Hadamard matrix, dim a power of two. Queries and keys are
 // turned alike, so that their products stay what they were, while outliers of single channels are spread over all of them:
 // low-bit keys lose less (QuaRot, arXiv 2404.00456). Cost: dim·log2(dim) additions a head.

@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper bench-drive frontier bench-longbench bench-policies bench-inst bench-inst-accuracy slim-search module clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper bench-drive bench-weights frontier bench-longbench bench-policies bench-inst bench-inst-accuracy slim-search module clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -89,6 +89,27 @@ bench-store: build ## TTFT of a second question about a stored context of about 
 	  cat "$$(bin/infer pull $(MODEL) 2>/dev/null)" >/dev/null; \
 	  bin/infer generate -m $(MODEL) --raw --prompt-file $(KV)-store/prompt --store ssd=$(KV)-store,1GiB --max-tokens 1 --temperature 0 --json | \
 	    grep -oE '"(prompt_tokens|cached_tokens|ttft_ms)":[0-9.]+' || exit 1; done
+
+# A mixture of experts in shares (per cent) of its file's size and WEIGHTS_BESIDE, where both run in a cgroup of that memory; root. llama.cpp maps the file;
+# types that it repacks (Q4_0, Q4_K, Q8_0) it copies whole into memory, and is killed.
+WEIGHTS_SHAPE ?= --arch gpt-oss --layers 6 --hidden 2880 --heads 64 --kv-heads 8 --head-dim 64 --ffn 2880 --experts 32 --experts-used 4 --vocab 32000 --type Q4_1
+WEIGHTS_SHARES ?= 25 50 75
+WEIGHTS_ROUNDS ?= 3
+WEIGHTS_BESIDE ?= 335544320
+WEIGHTS_ARGS ?= -p 512 -n 16
+WEIGHTS_MODEL = $(KV)-weights/model.gguf
+WEIGHTS_ROW = sed -nE 's/.*"test":"([^"]*)".*"batch":([0-9]*),"tps_median":([0-9.]*).*"bytes_read":([0-9]*).*"hits":([0-9.]*).*/terrace \1, batch \2: \3 tokens\/s, \4 bytes read since it was opened, hits \5/p'
+bench-weights: build ## a mixture of experts larger than memory, beside llama.cpp with mmap (peers: ../shared/tools/peers/setup), in turns
+	mkdir -p $(KV)-weights && { test -f $(WEIGHTS_MODEL) || bin/infer synth $(WEIGHTS_MODEL) $(WEIGHTS_SHAPE); }
+	group=/sys/fs/cgroup/memory/terrace-bench; limit=memory.limit_in_bytes; test -d /sys/fs/cgroup/memory || { group=/sys/fs/cgroup/terrace-bench; limit=memory.max; }; \
+	mkdir -p $$group && trap "rmdir $$group" EXIT && \
+	within() { (echo 0 >$$group/cgroup.procs && exec "$$@"); }; size=$$(stat -c %s $(WEIGHTS_MODEL)); \
+	forget() { $(PEERS) -c 'import os, sys; f = os.open(sys.argv[1], os.O_RDONLY); os.fsync(f); os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)' $(WEIGHTS_MODEL); }; \
+	for share in $(WEIGHTS_SHARES); do bytes=$$((size * share / 100 + $(WEIGHTS_BESIDE))); echo $$bytes >$$group/$$limit; \
+	  for round in $$(seq $(WEIGHTS_ROUNDS)); do echo "$$share % and $(WEIGHTS_BESIDE) bytes, round $$round, load $$(cut -d' ' -f1 /proc/loadavg)"; \
+	    within bin/infer bench -m $(WEIGHTS_MODEL) --memory $$bytes $(WEIGHTS_ARGS) -r 1 -o jsonl | $(WEIGHTS_ROW); \
+	    within bin/infer bench -m $(WEIGHTS_MODEL) --memory $$bytes -p 0 -n 8 --batch 8 -r 1 -o jsonl | $(WEIGHTS_ROW); \
+	    forget; within $(PEERS) ../shared/tools/peers/compare --child llama.cpp --model $(WEIGHTS_MODEL) $(WEIGHTS_ARGS) || echo "llama.cpp: failed in this memory"; done; done
 
 bench-rivals: TIERS = on host=$(RIVALS_HOST) ssd=$(KV),1GiB
 bench-rivals: build ## the systems hillinfer is compared with, what they scan of the keys on the SSD, one host budget for all

@@ -44,7 +44,7 @@ func (m *Model) Chat(ctx context.Context, messages []Message, s Settings) iter.S
 		for _, t := range s.Tools {
 			c.Tools = append(c.Tools, serve.Tool{Name: t.Name, Description: t.Description, Parameters: []byte(t.Parameters)})
 		}
-		return m.server.Chat(ctx, r, c)
+		return c.Ask(ctx, m.server, r)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"terrace/grammar"
 	"terrace/grammar/schema"
+	"terrace/serve"
 )
 
 // Format is what an answer must be: no token is chosen that leads out of it. The zero value is anything; others are made by Schema,
@@ -43,5 +44,5 @@ func (m *Model) machine(ctx context.Context, f Format) (*grammar.Machine, error)
 	if f.compile == nil {
 		return nil, nil
 	}
-	return m.server.Machine(ctx, f.key, f.compile)
+	return serve.NewMachine(ctx, m.server, f.key, f.compile)
 }

@@ -96,7 +96,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 	if _, err = o.engine(); err != nil { // before anything is fetched
 		return err
 	}
-	if specs, err := o.stores(); err != nil {
+	if specs, err := parseStores(o.Store); err != nil {
 		return err
 	} else if o.Memory != "" {
 		for _, s := range specs {
@@ -147,7 +147,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 
 // keepPrompts gives the engine its store.
 func (m *Model) keepPrompts(ctx context.Context, o *Options, name string) error {
-	specs, err := o.stores()
+	specs, err := parseStores(o.Store)
 	if err != nil || len(specs) == 0 {
 		return err
 	}
@@ -166,9 +166,9 @@ func (m *Model) keepPrompts(ctx context.Context, o *Options, name string) error 
 	return nil
 }
 
-// stores reads Options.Store.
-func (o *Options) stores() (specs []contexts.Spec, err error) {
-	for _, text := range o.Store {
+// parseStores reads Options.Store.
+func parseStores(texts []string) (specs []contexts.Spec, err error) {
+	for _, text := range texts {
 		s, err := tierspec.Parse(text)
 		if err != nil {
 			return nil, fmt.Errorf("terrace: Store: %w", marked{err, ErrOption})

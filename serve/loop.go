@@ -384,7 +384,7 @@ func (l *loop) trouble(q *sequence, err error) {
 		}
 	}
 	switch {
-	case short(err) && others == 0 && !l.freed && q.decodes():
+	case short(err) && others == 0 && !l.freed && decodes(q):
 		l.mine(q, func(q *sequence) {
 			q.gen.End("context")
 			l.publish(q, false)

@@ -202,8 +202,8 @@ func (q *sequence) turn() error {
 // wantsRows reports whether the logits of the whole prompt are wanted.
 func (q *sequence) wantsRows() bool { return q.top != nil && q.job.r.Echo && !q.counted }
 
-// decodes reports whether the next thing that it does is to read a token of its answer that nobody has read.
-func (q *sequence) decodes() bool {
+// decodes reports whether the next thing that a sequence does is to read a token of its answer that nobody has read.
+func decodes(q *sequence) bool {
 	return q.session != nil && q.reading == nil && !q.fresh && len(q.again) == 0
 }
 

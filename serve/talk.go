@@ -37,10 +37,10 @@ type Tool struct {
 
 var roles = []string{"system", "developer", "user", "assistant", "tool"}
 
-// Chat has a request ask for the next message of a conversation, by the model's template. It returns what splits the events of the
+// Ask has a request ask a server for the next message of the conversation, by the model's template. It returns what splits the events of the
 // answer, in their order, into thoughts, text and calls. Errors are *Error; of a constraint beside a tool that is forced too.
-func (s *Server) Chat(ctx context.Context, r *Request, c *Chat) (split func(Event) []answer.Event, err error) {
-	talk, err := s.conversationOf(c)
+func (c *Chat) Ask(ctx context.Context, s *Server, r *Request) (split func(Event) []answer.Event, err error) {
+	talk, err := c.conversation(s)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,8 @@ func (s *Server) Chat(ctx context.Context, r *Request, c *Chat) (split func(Even
 	return func(e Event) []answer.Event { return chunksOf(p, e) }, nil
 }
 
-func (s *Server) conversationOf(c *Chat) (*conversation, error) {
+// conversation is the chat on its way to a server's template.
+func (c *Chat) conversation(s *Server) (*conversation, error) {
 	if len(c.Messages) == 0 {
 		return nil, badField("messages", "want at least one")
 	}
@@ -126,9 +127,9 @@ func (m *Message) turn(i int) (*chatTurn, error) {
 	return t.think(m.Thought), nil
 }
 
-// Machine is the automaton of a grammar over the model's tokens, what Request.Machine takes: those of the same key share one, so a key
+// NewMachine is the automaton of a grammar over the tokens of a server's model, what Request.Machine takes: those of the same key share one, so a key
 // says all that compile reads. Errors of the grammar are *Error.
-func (s *Server) Machine(ctx context.Context, key string, compile func() (*grammar.Grammar, error)) (*grammar.Machine, error) {
+func NewMachine(ctx context.Context, s *Server, key string, compile func() (*grammar.Grammar, error)) (*grammar.Machine, error) {
 	return s.machine(ctx, "format", key, compile)
 }
 

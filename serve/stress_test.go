@@ -125,9 +125,9 @@ func newStress(t *testing.T, seed uint64, sum *stressSum) *stress {
 	s := &stress{t: t, rnd: rnd, sum: sum, streams: 1 + rnd.IntN(24), busy: rnd.IntN(8) == 0}
 	arch := stressArchs[rnd.IntN(len(stressArchs))]
 	path := stressModel(t, arch)
-	eo := engine.Options{Context: 400, ChunkTokens: 32 << rnd.IntN(4), PageTokens: 16 << rnd.IntN(2), Repeat: repeatText, WindowOnly: rnd.IntN(4) == 0, Rotate: rnd.IntN(6) == 0}
+	eo := engine.Options{Context: 400, ChunkTokens: 32 << rnd.IntN(4), PageTokens: 16 << rnd.IntN(2), Repeat: repeatText, WindowOnly: rnd.IntN(4) == 0, Rotate: engine.Rotation(rnd.IntN(5))}
 	if arch == "deepseek2" { // latent keys, which are their values, in a type that each token has alone
-		eo.Rotate, eo.KVTypeSet, eo.KType = false, true, []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16}[rnd.IntN(3)]
+		eo.Rotate, eo.KVTypeSet, eo.KType = engine.RotateAuto, true, []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16}[rnd.IntN(3)]
 		eo.VType = eo.KType
 	} else if rnd.IntN(3) > 0 {
 		types := []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16, kvpage.I8, kvpage.I8, kvpage.I4}
@@ -174,7 +174,7 @@ func newStress(t *testing.T, seed uint64, sum *stressSum) *stress {
 		return e
 	})
 	s.words = grammar.NewVocabulary(s.b.tok.Pieces(nil))
-	s.said = fmt.Sprintf("%s, host %d, ssd %t, %v and %v with a window of %d, chunks of %d, pages of %d, windows only %t, rotated %t, batch of %d, queue of %d, guesses %t, store %t, %d at a time",
+	s.said = fmt.Sprintf("%s, host %d, ssd %v, %v and %v with a window of %d, chunks of %d, pages of %d, windows only %t, rotation %v, batch of %d, queue of %d, guesses %t, store %t, %d at a time",
 		arch, host, ssd, eo.KType, eo.VType, eo.KVWindow, eo.ChunkTokens, eo.PageTokens, eo.WindowOnly, eo.Rotate, o.Batch, o.Queue, guess, store, s.streams)
 	return s
 }

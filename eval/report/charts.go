@@ -301,7 +301,7 @@ func (g charts) fronts() []*frontChart {
 	waiting := func(s *Series) (float64, bool) { return s.TTFTMean / 1000, s.TTFTMean > 0 }
 	for _, c := range []*frontChart{
 		g.frontChart("Quality and mean time to the first token, each placement's front", "mean TTFT, seconds", ofFamilies, waiting),
-		replayTables{g.Group}.rateChart(),
+		replayTables(g).rateChart(),
 		g.frontChart("Score and bytes moved a token", "KV and sketch bytes that a step reads, % of full's", ofAll, moved),
 		g.frontChart("Score and time to the first token", "median TTFT, seconds", ofAll, seconds),
 		g.frontChart("Score and KV memory", "KV held while answering, mean of samples, MiB", ofAll, memory),

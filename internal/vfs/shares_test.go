@@ -121,8 +121,7 @@ func TestSharedEngine(t *testing.T) {
 	h := &heldEngine{}
 	e := kv.Engine(h)
 	ended := 0
-	var again func(op *IO)
-	again = func(op *IO) {
+	again := func(op *IO) {
 		if ended++; ended == 1 {
 			e.Start([]*IO{op})
 		}

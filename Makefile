@@ -91,7 +91,7 @@ bench-store: build ## TTFT of a second question about a stored context of about 
 	    grep -oE '"(prompt_tokens|cached_tokens|ttft_ms)":[0-9.]+' || exit 1; done
 
 # A mixture of experts in shares (per cent) of its file's size and WEIGHTS_BESIDE, where both run in a cgroup of that memory; root. llama.cpp maps the file;
-# types that it repacks (Q4_0, Q4_K, Q8_0) it copies whole into memory, and is killed.
+# with Q4_0, which it repacks into memory, it was killed.
 WEIGHTS_SHAPE ?= --arch gpt-oss --layers 6 --hidden 2880 --heads 64 --kv-heads 8 --head-dim 64 --ffn 2880 --experts 32 --experts-used 4 --vocab 32000 --type Q4_1
 WEIGHTS_SHARES ?= 25 50 75
 WEIGHTS_ROUNDS ?= 3

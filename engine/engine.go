@@ -53,7 +53,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(o.resolveRotation(m), o.checkKV(m, spec)); err != nil {
+	if err := cmp.Or(o.resolveRotation(m), o.checkKV(m, spec)); err != nil {
 		return nil, err
 	}
 	e := &Engine{m: m, cache: m.Cache(), o: o, policy: spec}

@@ -105,8 +105,6 @@ func (o *Options) checkKV(m *model.Model, spec *policy.Spec) error {
 		if m.Layer[i].Latent != nil && (o.Rotate.turns() || o.KType != o.VType || o.KType.Quantised()) {
 			return fmt.Errorf("engine: layer %d keeps latent keys, which are its values too: want f32, f16 or bf16 for both, not turned by a matrix: %w", i, model.ErrUnsupported)
 		}
-	}
-	for i := range m.Layer {
 		if dim := m.Layer[i].KeyDim; o.Rotate.Keys() && m.Layer[i].Heads > 0 && kernels.RotateBlock(dim) == 1 {
 			return fmt.Errorf("engine: heads of %d numbers cannot be rotated, an odd number has no Hadamard matrix: %w", dim, model.ErrUnsupported)
 		}

@@ -17,7 +17,7 @@ type Rotation uint8
 
 // The rotations.
 const (
-	RotateAuto Rotation = iota // what keeps low-bit KV closest to f16: see Options.rotation
+	RotateAuto Rotation = iota // what keeps low-bit KV closest to f16: see Options.resolveRotation
 	RotateNone
 	RotateKeys
 	RotateValues

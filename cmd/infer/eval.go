@@ -385,6 +385,9 @@ func foldersOf(specs []string, tiers []tier.Tier, i, policies int) []string {
 func (c *evalCommand) identity() map[string]any {
 	id := map[string]any{"backend": c.load.backend, "threads": orInt(c.load.threads, processors), "exact": c.load.exact, "context": c.load.context,
 		"kv_type": c.load.kvType, "cache_type_k": c.load.ctk, "cache_type_v": c.load.ctv, "page_tokens": c.load.pageTokens, "chunk_tokens": c.load.chunk, "tiers": c.tiers}
+	if r := c.load.kvRotate; r != "auto" { // runs made before it was an option go on
+		id["kv_rotate"] = r
+	}
 	if bias := c.load.biased(); bias != "" {
 		id["expert_bias"] = bias[1:]
 	}

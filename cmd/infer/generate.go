@@ -390,7 +390,7 @@ func (gen *generateCommand) generateAfter(l *loaded, prefix []int, req engine.Re
 
 // generateRecorded is generateAfter, where --record-experts asks for it with a record of the experts that tokens use.
 func (gen *generateCommand) generateRecorded(l *loaded, prefix []int, req engine.Request) (*engine.Result, error) {
-	record, err := gen.load.record(l)
+	record, err := gen.load.record(gen.app, l)
 	if err != nil {
 		return nil, err
 	}

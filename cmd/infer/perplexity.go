@@ -66,7 +66,7 @@ func (c *perplexityCommand) run() error {
 	defer l.close()
 	bar := c.newBar()
 	o := perplexityOptions(l, c.chunk, c.chunks, bar)
-	record, err := c.load.record(l)
+	record, err := c.load.record(c.app, l)
 	if err != nil {
 		return err
 	}

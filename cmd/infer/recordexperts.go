@@ -13,7 +13,7 @@ func (f *loadFlags) addRecordExperts(cmd *cobra.Command) {
 }
 
 // record begins to record which experts tokens use, where that is asked for; end writes the file.
-func (f *loadFlags) record(l *loaded) (end func() error, err error) {
+func (f *loadFlags) record(a *app, l *loaded) (end func() error, err error) {
 	if f.recordExperts == "" {
 		return func() error { return nil }, nil
 	}
@@ -28,6 +28,9 @@ func (f *loadFlags) record(l *loaded) (end func() error, err error) {
 	m.Routed = r.Routed
 	return func() error {
 		r.End()
+		if r.Full {
+			a.notice("--record-experts: %d tokens are recorded, a file holds no more", len(r.Choices.Tokens))
+		}
 		out, err := replace.New(f.recordExperts, 0o644)
 		if err != nil {
 			return err

@@ -103,6 +103,7 @@ func (c *Choices) valid(layers [][]int, whole bool) bool {
 // prompt whose logits nobody asks for, the last layer sees the last row alone. It belongs to one goroutine.
 type Recorder struct {
 	Choices Choices // Tokens
+	Full    bool    // the rest was not recorded: a file holds mostChoices
 	pass    []Chosen
 	last    int  // layer whose choices came last, -1 = none of the pass
 	rows    int  // that it has seen
@@ -142,7 +143,10 @@ func (r *Recorder) Routed(layer int, rows [][]int, predicted bool) {
 
 // End ends the pass that was taken last.
 func (r *Recorder) End() {
-	if !r.uneven {
+	if c := &r.Choices; !r.uneven && (len(c.Tokens)+len(r.pass))*c.Layers*c.Used > mostChoices {
+		r.Full = true
+	}
+	if !r.uneven && !r.Full {
 		r.Choices.Tokens = append(r.Choices.Tokens, r.pass...)
 	}
 	r.pass, r.last, r.uneven = nil, -1, false

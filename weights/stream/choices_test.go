@@ -138,3 +138,26 @@ func TestChoices(t *testing.T) {
 		t.Errorf("an empty file: %v", err)
 	}
 }
+
+// TestRecorderIsBounded: what is recorded can be read again, however long the run.
+func TestRecorderIsBounded(t *testing.T) {
+	const tokens = mostChoices / 64
+	r := NewRecorder("m", 64, 2, 1)
+	rows := make([]int, tokens/4)
+	for i := range rows {
+		rows[i] = i
+	}
+	for pass := range 6 {
+		if r.Routed(0, [][]int{rows, nil}, false); r.Full != (pass > 4) {
+			t.Fatalf("pass %d: full %t with %d tokens", pass, r.Full, len(r.Choices.Tokens))
+		}
+	}
+	r.End()
+	var file bytes.Buffer
+	if err := r.Choices.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadChoices(&file); err != nil || len(got.Tokens) != tokens {
+		t.Errorf("%v", err)
+	}
+}

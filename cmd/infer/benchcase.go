@@ -65,7 +65,7 @@ func (bc *benchCommand) openBenchCases(kvs []kvFlags) (cases []*benchCase, err e
 		c := &benchCase{kv: kv}
 		load.backend, load.texts = bc.load.backends[i/len(kvs)], bc.o.Batch
 		if load.context == "" || load.context == "0" {
-			load.context = fmt.Sprint(max(bc.o.Tokens(), 64))
+			load.context = contextFor(bc.o.Tokens())
 		}
 		if kv.tiers, c.tiers, err = ownFolders(kv.tiers, i, n); err != nil {
 			return cases, err
@@ -88,6 +88,9 @@ func (bc *benchCommand) openBenchCases(kvs []kvFlags) (cases []*benchCase, err e
 	}
 	return cases, nil
 }
+
+// contextFor is the --context of a bench of so many tokens.
+func contextFor(tokens int) string { return fmt.Sprint(max(tokens, 64)) }
 
 // ownFolders gives the SSD tiers of case i a folder of their own where there are several cases.
 func ownFolders(specs []string, i, cases int) (own []string, tiers []tier.Tier, err error) {
@@ -178,21 +181,13 @@ type benchKV struct {
 func (c *benchCase) row(r, first bench.Row) benchRow {
 	o := c.l.engine.Options()
 	row := benchRow{Test: r.Test, Model: c.l.name, NPrompt: r.P, NGen: r.N, Depth: r.Depth, Threads: o.Threads, Backend: o.Backend,
-		Policy: c.kv.policyName(), Tiers: append([]string{}, c.kv.tiers...), Batch: r.Batch, TPSMedian: r.MedianTPS(), TPSAll: r.TPS, Ratio: medianRatio(r.TPS, first.TPS),
-		PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: sourceOf(r), modelBytes: c.l.file.Weights().SizeBytes()}
-	if len(r.TTFT) > 0 {
-		var sum time.Duration
-		for _, t := range r.TTFT {
-			sum += t
-		}
-		row.TTFTMS = ms(sum / time.Duration(len(r.TTFT)))
-	}
+		Policy: c.kv.policyName(), Tiers: append([]string{}, c.kv.tiers...), Batch: r.Batch, TPSMedian: r.MedianTPS(), TPSAll: r.TPS, Ratio: r.MedianRatio(first), TTFTMS: ms(r.MeanTTFT()),
+		KV: kvOf(r), PeakRSSBytes: peakRSSBytes(), CPU: kernels.Path(), Source: r.Source(), modelBytes: c.l.file.Weights().SizeBytes()}
 	if o.DType != model.Float32 {
 		row.DType = o.DType.String()
 	}
 	if len(r.ReadRate) > 0 {
-		rates := slices.Sorted(slices.Values(r.ReadRate))
-		row.Weights = &weightsJSON{StepBytes: r.WeightBytes, ReadRate: rates[len(rates)/2], Share: r.ReadShare()}
+		row.Weights = &weightsJSON{StepBytes: r.WeightBytes, ReadRate: r.MedianReadRate(), Share: r.ReadShare()}
 	} else if u := weightsReport(c.l.engine); u != nil {
 		row.Weights = &weightsJSON{streamJSON: u}
 	}
@@ -200,33 +195,14 @@ func (c *benchCase) row(r, first bench.Row) benchRow {
 	if n := time.Duration(len(r.TPS)); n > 0 && t.Compute > 0 {
 		row.Device = &deviceJSON{ms(t.Compute / n), ms(t.Up / n), ms(t.Down / n)}
 	}
-	row.KV = benchKV{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate, Reads: t.Reads, Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools)}
-	if tokens := len(r.TPS) * max(r.P, r.N*r.Batch); tokens > 0 && r.Took > 0 {
-		row.KV.BytesToken = float64(t.ReadBytes) / float64(tokens)
-		row.KV.ReadShare, row.KV.StallShare = t.ReadBusy.Seconds()/r.Took.Seconds(), t.Stall.Seconds()/r.Took.Seconds()
-	}
-	if t.ReadBusy > 0 {
-		row.KV.ReadRate = float64(t.ReadBytes) / t.ReadBusy.Seconds()
-	}
 	return row
 }
 
-// sourceOf says where a row's times come from: "modelled" where a drive waits as the profile that it mimics says, whatever else
-// is measured around it.
-func sourceOf(r bench.Row) string {
-	if r.Tiers.Paced {
-		return "modelled"
-	}
-	return "measured"
-}
-
-// medianRatio is the median of a/b, pair by pair.
-func medianRatio(a, b []float64) float64 {
-	var ratios []float64
-	for i := range min(len(a), len(b)) {
-		ratios = append(ratios, a[i]/b[i])
-	}
-	return bench.Row{TPS: ratios}.MedianTPS()
+// kvOf is what the tiers did in a row's repeats.
+func kvOf(r bench.Row) benchKV {
+	t, reads := r.Tiers, r.TierReads()
+	return benchKV{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate, Reads: t.Reads, BytesToken: reads.TokenBytes, ReadRate: reads.Rate,
+		ReadShare: reads.BusyShare, StallShare: reads.StallShare, Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools)}
 }
 
 // printBench prints rows as a table; columns of tiers only where there are some.

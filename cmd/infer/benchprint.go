@@ -4,9 +4,9 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
+	"terrace/bench"
 	"terrace/internal/units"
 )
 
@@ -28,7 +28,7 @@ var benchColumns = []struct {
 	{"batch", func(r *benchRow) string { return fmt.Sprint(r.Batch) }},
 	{"test", func(r *benchRow) string { return r.Test }},
 	{"t/s", func(r *benchRow) string {
-		mean, spread := meanSpread(r.TPSAll)
+		mean, spread := bench.MeanDeviation(r.TPSAll)
 		return fmt.Sprintf("%.2f ± %.2f", mean, spread)
 	}},
 }
@@ -162,7 +162,7 @@ func (bc *benchCommand) benchCSV() benchPrinter {
 		for _, c := range benchColumns[:last] {
 			line = append(line, c.of(&r))
 		}
-		mean, spread := meanSpread(r.TPSAll)
+		mean, spread := bench.MeanDeviation(r.TPSAll)
 		line = append(line, fmt.Sprint(r.NPrompt), fmt.Sprint(r.NGen), fmt.Sprint(r.Depth))
 		for _, x := range []float64{mean, spread, r.TPSMedian, r.TTFTMS} {
 			line = append(line, fmt.Sprintf("%.3f", x))
@@ -172,18 +172,4 @@ func (bc *benchCommand) benchCSV() benchPrinter {
 		}
 		return flush(w.Write(line))
 	}}
-}
-
-// meanSpread is the mean and the sample's standard deviation (0 of one).
-func meanSpread(x []float64) (mean, spread float64) {
-	for _, v := range x {
-		mean += v / float64(len(x))
-	}
-	if len(x) < 2 {
-		return mean, 0
-	}
-	for _, v := range x {
-		spread += (v - mean) * (v - mean)
-	}
-	return mean, math.Sqrt(spread / float64(len(x)-1))
 }

@@ -149,7 +149,7 @@ func integer(at func(f *sampleFlags) *int) (func(f *sampleFlags, value string) e
 		func(f *sampleFlags) any { return *at(f) }
 }
 
-var settings = func() []setting {
+var chatSettings = func() []setting {
 	list := []setting{{name: "temperature", want: "a number"}, {name: "top-p", want: "a number"}, {name: "min-p", want: "a number"}, {name: "repeat-penalty", want: "a number"},
 		{name: "top-k", want: "a whole number"}, {name: "max-tokens", want: "a whole number"}, {name: "seed", want: "a whole number of 0 or more, or -1 for a random one"}}
 	list[0].set, list[0].get = float(func(f *sampleFlags) *float64 { return &f.o.Temperature })
@@ -165,7 +165,7 @@ var settings = func() []setting {
 
 func settingNames() []string {
 	var out []string
-	for _, s := range settings {
+	for _, s := range chatSettings {
 		out = append(out, s.name)
 	}
 	return out
@@ -175,7 +175,7 @@ func settingNames() []string {
 func (c *conversation) set(s string) error {
 	name, value, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(s, "parameter ")), " ")
 	name, value = strings.ReplaceAll(name, "_", "-"), strings.TrimSpace(value)
-	for _, x := range settings {
+	for _, x := range chatSettings {
 		if x.name != name {
 			continue
 		}
@@ -204,7 +204,7 @@ func (c *conversation) show() {
 	fmt.Fprintf(w, "model          %s (%s)\n", c.l.name, c.l.path)
 	fmt.Fprintf(w, "context        %d of %d tokens, %d messages\n", c.session.Tokens(), c.l.engine.Options().Context, len(c.msgs))
 	fmt.Fprintf(w, "policy         %s\n", c.f.kv.policyName())
-	for _, s := range settings {
+	for _, s := range chatSettings {
 		fmt.Fprintf(w, "%-14s %v\n", s.name, s.get(&c.f.sample))
 	}
 	if c.f.system != "" {

@@ -10,13 +10,16 @@ import (
 	"syscall"
 
 	"terrace"
+	"terrace/bench"
 	"terrace/csdshim"
 	"terrace/engine"
 	"terrace/eval"
 	"terrace/eval/metrics"
+	"terrace/eval/placements"
 	"terrace/eval/report"
 	"terrace/hub"
 	"terrace/internal/kvpage"
+	"terrace/internal/settings"
 	"terrace/internal/tierspec"
 	"terrace/internal/units"
 	"terrace/kvmanager"
@@ -84,7 +87,7 @@ func (e checkError) Unwrap() error { return e.err }
 
 // Sentinels of the packages below that mean one of the codes; each package's errors.go documents its own.
 var (
-	usageSentinels = []error{hub.ErrName, policy.ErrUnknown, policy.ErrParam, policy.ErrClash, policy.ErrModel, engine.ErrOption, model.ErrUnknownBackend, model.ErrUnsupported, kvpage.ErrLayout, report.ErrNothing}
+	usageSentinels = []error{hub.ErrName, policy.ErrUnknown, policy.ErrParam, policy.ErrClash, policy.ErrModel, engine.ErrOption, model.ErrUnknownBackend, model.ErrUnsupported, kvpage.ErrLayout, report.ErrNothing, settings.ErrFile}
 	dataSentinels  = []error{
 		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
 		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,
@@ -96,7 +99,7 @@ var (
 )
 
 // otherSentinels are of errors that are usage errors already where they arrive.
-var otherSentinels = []error{eval.ErrOption, eval.ErrData, simulate.ErrArgument, units.ErrSyntax, units.ErrRange, kvpage.ErrElem, contexts.ErrSpec, tierspec.ErrSpec, stream.ErrBias, convert.ErrSpec, csdshim.ErrProfile, csdshim.ErrTrace}
+var otherSentinels = []error{eval.ErrOption, eval.ErrData, simulate.ErrArgument, units.ErrSyntax, units.ErrRange, kvpage.ErrElem, contexts.ErrSpec, tierspec.ErrSpec, stream.ErrBias, convert.ErrSpec, csdshim.ErrProfile, csdshim.ErrTrace, placements.ErrUnfit, bench.ErrBase}
 
 func exitCode(err error) int {
 	switch {
@@ -132,7 +135,7 @@ func matches(err error, sentinels []error) bool {
 
 // packages are names that errors begin with, for whoever reads the code.
 var packages = strings.Fields("attend attention automaton bench bert choice contexts convert csdshim engine eval flash forced gguf grammar guard hf hub kernels keyindex kvmanager " +
-	"kvpage local longbench mapped metrics model nand native nearest offline offload policy quant replay report retrieval ruler run safetensors schedule schema serve share simulate slab storage " +
+	"kvpage local longbench mapped metrics model nand native nearest offline offload placements policy predict quant replay report retrieval ruler run safetensors schedule schema serve share simulate slab storage " +
 	"stream strictjson terrace tokencache tokenizer trace units uring vfs vocab vulkan weights wire xla")
 
 // plainly is an error for whoever runs the command: without the names of packages, and without the sentinels that errors end in,

@@ -2,21 +2,17 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/adrg/xdg"
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"terrace/internal/nearest"
+	"terrace/internal/settings"
 )
 
 // singleDash are llama.cpp's multi-letter spellings with one dash and what they mean here.
@@ -54,9 +50,12 @@ func fillFlags(cmd *cobra.Command, configFile string) error {
 	if configFile == "" {
 		configFile = userConfig()
 	}
-	file, err := readConfig(configFile)
-	if err != nil {
-		return err
+	var file map[string][]string
+	if configFile != "" {
+		var err error
+		if file, err = settings.Read(configFile); err != nil {
+			return err
+		}
 	}
 	var errs []error
 	known := map[string]bool{}
@@ -156,90 +155,4 @@ func knownElsewhere(root *cobra.Command, flag string) bool {
 		}
 	}
 	return false
-}
-
-// Bounds of a configuration file, whose reader takes memory by its nesting.
-const (
-	maxConfigBytes = 256 << 10
-	maxConfigDepth = 4
-)
-
-// readConfigFile reads the file and refuses what a list of flags has no use for, before it is parsed.
-func readConfigFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, usageErrorf("config file: %v", err)
-	case info.Mode().IsRegular() && info.Size() > maxConfigBytes:
-		return nil, usageErrorf("config file %s: %d bytes, want at most %d", path, info.Size(), maxConfigBytes)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, usageErrorf("config file: %v", err)
-	}
-	defer file.Close()
-	b, err := io.ReadAll(io.LimitReader(file, maxConfigBytes+1))
-	switch {
-	case err != nil:
-		return nil, usageErrorf("config file: %v", err)
-	case len(b) > maxConfigBytes:
-		return nil, usageErrorf("config file %s: more than %d bytes", path, maxConfigBytes)
-	}
-	flow, line, block := 0, 0, 0
-	for _, t := range lexer.Tokenize(string(b)) {
-		if t.Position.Line != line {
-			line, block = t.Position.Line, 0
-		}
-		switch t.Type {
-		case token.AnchorType, token.AliasType, token.MergeKeyType:
-			return nil, usageErrorf("config file %s, line %d: anchors and aliases (& and *) are not taken: write the value", path, line)
-		case token.SequenceStartType, token.MappingStartType:
-			flow++
-		case token.SequenceEndType, token.MappingEndType:
-			flow--
-		case token.SequenceEntryType, token.MappingKeyType:
-			block++
-		}
-		if flow > maxConfigDepth || block > maxConfigDepth || t.Position.IndentNum > 16*maxConfigDepth {
-			return nil, usageErrorf("config file %s, line %d: lists and maps in one another: every key is a flag with a plain value or a list", path, line)
-		}
-	}
-	return b, nil
-}
-
-// readConfig reads the YAML file into flag values; a list gives a repeatable flag several.
-func readConfig(path string) (map[string][]string, error) {
-	if path == "" {
-		return nil, nil
-	}
-	b, err := readConfigFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var raw map[string]any
-	if err := yaml.Unmarshal(b, &raw); err != nil {
-		return nil, usageErrorf("config file %s: %s", path, strings.SplitN(err.Error(), "\n", 2)[0])
-	}
-	out := map[string][]string{}
-	for _, spelled := range slices.Sorted(maps.Keys(raw)) {
-		k := strings.ReplaceAll(spelled, "_", "-")
-		if out[k] != nil {
-			return nil, usageErrorf("config file %s: %q is given twice, with - and with _", path, k)
-		}
-		list, ok := raw[spelled].([]any)
-		if !ok {
-			list = []any{raw[spelled]}
-		}
-		out[k] = []string{}
-		for _, v := range list {
-			switch v.(type) {
-			case nil:
-				return nil, usageErrorf("config file %s: %q has no value: leave it out, or write \"\" for an empty text", path, k)
-			case map[string]any, []any:
-				return nil, usageErrorf("config file %s: %q is a map or has a list in a list; every key is a flag with a plain value or a list", path, k)
-			}
-			out[k] = append(out[k], fmt.Sprint(v))
-		}
-	}
-	return out, nil
 }

@@ -66,7 +66,7 @@ func (c *listCommand) print(entries []hub.Entry) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(rows)
 	}
-	presets := c.presets()
+	presets := c.presets().Names()
 	if len(entries)+len(presets) == 0 {
 		c.notice("no models in %s yet: try 'infer pull %s'", c.home(), hub.Default)
 		return nil
@@ -77,13 +77,13 @@ func (c *listCommand) print(entries []hub.Entry) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Name, units.FormatBytes(e.SizeBytes), e.Pulled.Local().Format("2006-01-02"), e.Source, e.Path)
 	}
 	for _, name := range presets {
-		values, ok, err := c.preset(name)
-		st, statErr := os.Stat(c.presetFile(name))
+		preset, ok, err := c.preset(name)
+		st, statErr := os.Stat(c.presets().File(name))
 		if err != nil || !ok || statErr != nil {
 			c.notice("preset %s cannot be used: %v", name, errors.Join(err, statErr))
 			continue
 		}
-		fmt.Fprintf(w, "%s\t-\t%s\tpreset of %s\t%s\n", name, st.ModTime().Format("2006-01-02"), values[fromKey][0], c.presetFile(name))
+		fmt.Fprintf(w, "%s\t-\t%s\tpreset of %s\t%s\n", name, st.ModTime().Format("2006-01-02"), preset.From, c.presets().File(name))
 	}
 	return w.Flush()
 }

@@ -1,18 +1,13 @@
 package main
 
 import (
-	"bufio"
-	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
-	"math"
-	"os"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"terrace/bench"
-	"terrace/internal/replace"
 	"terrace/policy"
 )
 
@@ -135,82 +130,50 @@ func perplexityOptions(l *loaded, chunk, limit int, bar *bar) bench.PerplexityOp
 	return o
 }
 
-// baseFile holds log-probabilities as float32 rows after a header of magic, vocabulary, chunk and a hash of the ids.
-type baseFile struct {
-	in  *os.File
-	out *replace.File
-	w   *bufio.Writer
-	err error
+// baseFiles are the files of --kl-base and --save-kl-base.
+type baseFiles struct {
+	in  *bench.BaseReader
+	out *bench.BaseWriter
 }
 
-const baseMagic = "TERRLOG1"
-
 // openBase connects --kl-base and --save-kl-base to the run's options.
-func openBase(f *perplexityCommand, l *loaded, o *bench.PerplexityOptions) (*baseFile, error) {
-	b := &baseFile{}
-	v := l.model.Vocab
-	header := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte(baseMagic), uint64(v)), uint64(o.Chunk))
+func openBase(f *perplexityCommand, l *loaded, o *bench.PerplexityOptions) (b baseFiles, err error) {
 	if f.klBase != "" {
-		file, err := os.Open(f.klBase)
-		if err != nil {
-			return nil, dataErrorf("--kl-base: %v", err)
+		b.in, err = bench.OpenBase(f.klBase, l.model.Vocab, o.Chunk)
+		switch {
+		case errors.Is(err, bench.ErrBase):
+			return b, dataErrorf("--kl-base %s: %w", f.klBase, err)
+		case err != nil:
+			return b, dataErrorf("--kl-base: %v", err)
 		}
-		b.in = file
-		r := bufio.NewReaderSize(file, 1<<20)
-		got := make([]byte, len(header))
-		if _, err := io.ReadFull(r, got); err != nil || string(got) != string(header) {
-			file.Close()
-			return nil, dataErrorf("--kl-base %s: not written by --save-kl-base for a vocabulary of %d and chunks of %d", f.klBase, v, o.Chunk)
-		}
-		row, raw := make([]float64, v), make([]byte, 4*v)
 		o.Base = func() ([]float64, error) {
-			if _, err := io.ReadFull(r, raw); err != nil {
-				return nil, dataErrorf("--kl-base %s: ends early: %v", f.klBase, err)
+			row, err := b.in.Next()
+			if err != nil {
+				err = dataErrorf("--kl-base %s: %w", f.klBase, err)
 			}
-			for i := range row {
-				row[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])))
-			}
-			return row, nil
+			return row, err
 		}
 	}
 	if f.saveBase == "" {
 		return b, nil
 	}
-	out, err := replace.New(f.saveBase, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("--save-kl-base: %w", err)
+	if b.out, err = bench.CreateBase(f.saveBase, l.model.Vocab, o.Chunk); err != nil {
+		return b, fmt.Errorf("--save-kl-base: %w", err)
 	}
-	b.out, b.w = out, bufio.NewWriterSize(out, 1<<20)
-	_, b.err = b.w.Write(header)
-	raw := make([]byte, 4*v)
-	o.OnLogits = func(logProbs []float64) {
-		for i, p := range logProbs {
-			binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(float32(p)))
-		}
-		if _, err := b.w.Write(raw); b.err == nil {
-			b.err = err
-		}
-	}
+	o.OnLogits = b.out.Add
 	return b, nil
 }
 
 // close makes a saved base visible when the run went well.
-func (b *baseFile) close(keep bool) error {
+func (b baseFiles) close(keep bool) error {
 	if b.in != nil {
 		b.in.Close()
 	}
 	if b.out == nil {
 		return nil
 	}
-	defer b.out.Cleanup()
-	if !keep {
-		return nil
+	if err := b.out.Close(keep); err != nil {
+		return fmt.Errorf("--save-kl-base: %w", err)
 	}
-	if err := b.w.Flush(); b.err == nil {
-		b.err = err
-	}
-	if b.err != nil {
-		return fmt.Errorf("--save-kl-base: %w", b.err)
-	}
-	return b.out.CloseAtomicallyReplace()
+	return nil
 }

@@ -2,87 +2,54 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"terrace/hub"
-	"terrace/internal/replace"
+	"terrace/internal/settings"
 )
 
 func init() { register(newCreate) }
 
-// A preset is a YAML file in the home folder: a model's name ("from") and values of flags that it is run with. It counts as a
-// model's name wherever one is taken. The command line and the environment come before it, the configuration file after it.
-
-// fromKey is the key of the model; the others are names of flags.
-const fromKey = "from"
+// A preset (internal/settings) counts as a model's name wherever one is taken. The command line and the environment come before it, the
+// configuration file after it.
 
 // presetFlags are what a preset may set.
 var presetFlags = []string{"system", "chat-template", "stop", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "repeat-last-n", "frequency-penalty", "presence-penalty", "typical-p", "top-n-sigma", "xtc-probability", "xtc-threshold", "dry-multiplier", "dry-base", "dry-allowed-length", "dry-penalty-last-n",
 	"dry-sequence-breaker", "mirostat", "mirostat-ent", "mirostat-lr", "seed", "max-tokens", "ignore-eos",
 	"context", "on-overflow", "kv-type", "policy", "lora", "speculate"}
 
-var presetName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}(:[a-z0-9][a-z0-9._-]{0,63})?$`)
-
-// presetFile is where the preset of a name lies, "" for what cannot be one's name.
-func (l *library) presetFile(name string) string {
-	if !presetName.MatchString(name) {
-		return ""
-	}
-	return filepath.Join(l.home(), "presets", strings.ReplaceAll(name, ":", "@")+".yaml")
+// presets are those of the home folder.
+func (l *library) presets() settings.Presets {
+	return settings.Presets{Dir: filepath.Join(l.home(), "presets"), Keys: presetFlags}
 }
 
 // preset reads the preset of a name; false where there is none, or a file, folder or model of that name.
-func (l *library) preset(name string) (map[string][]string, bool, error) {
-	path := l.presetFile(name)
-	if path == "" || namesModel(name) {
-		return nil, false, nil
+func (l *library) preset(name string) (settings.Preset, bool, error) {
+	if namesModel(name) {
+		return settings.Preset{}, false, nil
 	}
-	if _, err := os.Stat(path); err != nil {
-		return nil, false, nil
-	}
-	values, err := readConfig(path)
+	p, ok, err := l.presets().Read(name)
 	if err != nil {
-		return nil, false, dataErrorf("%w", err)
+		err = dataErrorf("%w", err)
 	}
-	if len(values[fromKey]) != 1 || values[fromKey][0] == "" {
-		return nil, false, dataErrorf("preset %s: want one model under %q", path, fromKey)
-	}
-	for key := range values {
-		if key != fromKey && !slices.Contains(presetFlags, key) {
-			return nil, false, dataErrorf("preset %s: %q is nothing that a preset sets", path, key)
-		}
-	}
-	return values, true, nil
-}
-
-// presets are the names of all presets, sorted.
-func (l *library) presets() (names []string) {
-	files, _ := filepath.Glob(filepath.Join(l.home(), "presets", "*.yaml"))
-	for _, f := range files {
-		names = append(names, strings.ReplaceAll(strings.TrimSuffix(filepath.Base(f), ".yaml"), "@", ":"))
-	}
-	slices.Sort(names)
-	return names
+	return p, ok, err
 }
 
 // usePreset gives the flags of a command the values of the preset that its model names, where neither the command line nor the
 // environment has set them, and the model that it is made from.
 func (l *library) usePreset(cmd *cobra.Command, name string) (model string, err error) {
-	values, ok, err := l.preset(name)
+	preset, ok, err := l.preset(name)
 	if !ok || err != nil {
 		return name, err
 	}
-	path := l.presetFile(name)
-	for key, value := range values {
+	path := l.presets().File(name)
+	for key, value := range preset.Values {
 		f := cmd.Flags().Lookup(key)
 		if f == nil || f.Changed && (!filled(f) || strings.HasPrefix(f.Annotations[filledFrom][0], "TERRACE_")) {
 			continue // a command without that flag, or one that was given
@@ -98,7 +65,7 @@ func (l *library) usePreset(cmd *cobra.Command, name string) (model string, err 
 		}
 		_ = cmd.Flags().SetAnnotation(key, filledFrom, []string{path})
 	}
-	return values[fromKey][0], nil
+	return preset.From, nil
 }
 
 // modelPreset applies the preset that --model names.
@@ -153,10 +120,10 @@ func newCreate(a *app) *cobra.Command {
 	c.speculate.add(cmd)
 	p := cmd.Flags()
 	p.StringVar(&c.system, "system", "", "system message")
-	p.StringVar(&c.from, fromKey, "", "the model: a name, file or folder (required)")
+	p.StringVar(&c.from, settings.FromKey, "", "the model: a name, file or folder (required)")
 	p.BoolVar(&c.force, "force", false, "write over the preset of that name")
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		if !slices.Contains(append([]string{fromKey, "force"}, presetFlags...), flag.Name) {
+		if !slices.Contains(append([]string{settings.FromKey, "force"}, presetFlags...), flag.Name) {
 			flag.Hidden = true
 		}
 	})
@@ -165,7 +132,7 @@ func newCreate(a *app) *cobra.Command {
 
 // create writes a preset of the flags that the command line gives.
 func (c *createCommand) run(cmd *cobra.Command, name string) error {
-	path := c.presetFile(name)
+	path := c.presets().File(name)
 	switch {
 	case path == "":
 		return usageErrorf("create: %q: want a name of small letters, digits, dots and dashes, NAME or NAME:TAG", name)
@@ -186,7 +153,7 @@ func (c *createCommand) run(cmd *cobra.Command, name string) error {
 	if !namesModel(c.from) && !strings.Contains(c.from, ":") {
 		return dataErrorf("create: no model is called %q%s", c.from, hub.DidYouMean(c.from))
 	}
-	out := yaml.MapSlice{{Key: fromKey, Value: absolute(c.from)}}
+	var values []settings.Value
 	for _, key := range presetFlags {
 		flag := cmd.Flags().Lookup(key)
 		if flag == nil || !flag.Changed || filled(flag) {
@@ -200,34 +167,20 @@ func (c *createCommand) run(cmd *cobra.Command, name string) error {
 					list[i] = absolute(list[i])
 				}
 			}
-			out = append(out, yaml.MapItem{Key: key, Value: list})
+			values = append(values, settings.Value{Key: key, Value: list})
 		default:
-			out = append(out, yaml.MapItem{Key: key, Value: flag.Value.String()})
+			values = append(values, settings.Value{Key: key, Value: flag.Value.String()})
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
+	var template []byte
 	if c.load.templateFile != "" {
 		text, err := c.readText(c.load.templateFile)
 		if err != nil {
 			return err
 		}
-		own := strings.TrimSuffix(path, ".yaml") + ".jinja"
-		if err := replace.WriteFile(own, []byte(text), 0o644); err != nil {
-			return err
-		}
-		for i := range out {
-			if out[i].Key == "chat-template" {
-				out[i].Value = own
-			}
-		}
+		template = []byte(text)
 	}
-	text, err := yaml.Marshal(out)
-	if err != nil {
-		return err
-	}
-	if err := replace.WriteFile(path, text, 0o644); err != nil {
+	if err := c.presets().Write(name, absolute(c.from), values, template); err != nil {
 		return err
 	}
 	c.notice("preset %s: %s", name, path)
@@ -265,25 +218,4 @@ func absolute(name string) string {
 		return full + scale
 	}
 	return name
-}
-
-// removePreset deletes the preset of a name, and its template; false where there is none.
-func (l *library) removePreset(name string) (bool, error) {
-	path := l.presetFile(name)
-	if path == "" {
-		return false, nil
-	}
-	err := os.Remove(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if own := strings.TrimSuffix(path, ".yaml") + ".jinja"; err == nil {
-		if gone := os.Remove(own); gone != nil && !errors.Is(gone, os.ErrNotExist) {
-			err = gone
-		}
-	}
-	if err != nil {
-		return false, fmt.Errorf("preset %s: %w", name, err)
-	}
-	return true, nil
 }

@@ -71,10 +71,10 @@ func (l *library) home() string {
 // modelOptions are what every model is opened with, and its name: of a preset that of the model it is made from. done ends the
 // progress bar.
 func (l *library) modelOptions(name string) (model string, o terrace.Options, done func(), err error) {
-	if values, ok, err := l.preset(name); err != nil {
+	if preset, ok, err := l.preset(name); err != nil {
 		return "", o, nil, err
 	} else if ok {
-		name = values[fromKey][0]
+		name = preset.From
 	}
 	o.Hub, done, err = l.hubOptions()
 	return name, o, done, err

@@ -26,7 +26,7 @@ func newRmCommand(a *app) *cobra.Command {
 				return err
 			}
 			for _, name := range args {
-				if gone, err := a.removePreset(name); err != nil || gone {
+				if gone, err := a.presets().Remove(name); err != nil || gone {
 					if err != nil {
 						return err
 					}

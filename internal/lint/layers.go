@@ -14,7 +14,7 @@ import (
 var layers = map[string]int{
 	"internal/trace": 0, "internal/guard": 0, "internal/clock": 0, "internal/units": 0, "internal/jinja": 0, "internal/nearest": 0, "internal/vfs": 0, "internal/replace": 0,
 	"internal/memlimit": 0, "internal/cputime": 0, "internal/vulkan": 0, "internal/cacheshape": 0,
-	"internal/kernels": 1, "internal/kvpage": 1, "internal/tierspec": 1, "tokenizer": 1,
+	"internal/kernels": 1, "internal/kvpage": 1, "internal/tierspec": 1, "internal/settings": 1, "tokenizer": 1,
 	"internal/storage": 2, "weights": 2, "hub": 2, "policy": 2, "csdshim": 2, "grammar": 2,
 	"attention": 3, "offload": 3, "serve/answer": 3,
 	"model": 4, "kvmanager": 4, "csdshim/attend": 4,

@@ -1,15 +1,16 @@
-package main
+package settings
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// TestConfigRefuses: a configuration file that is no list of flags is refused in one line before it takes memory; what it says twice, or not at
+// TestRead: a configuration file that is no list of flags is refused in one line before it takes memory; what it says twice, or not at
 // all, is not guessed.
-func TestConfigRefuses(t *testing.T) {
+func TestRead(t *testing.T) {
 	bomb := "a: &a [x,x,x]\n"
 	for i := range 20 {
 		bomb += string(rune('b'+i)) + ": &" + string(rune('b'+i)) + " [" + strings.Repeat("*"+string(rune('a'+i))+",", 9) + "x]\n"
@@ -23,7 +24,7 @@ func TestConfigRefuses(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readConfig(path); err == nil || exitCode(err) != exitUsage || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if _, err := Read(path); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%.30q: %v, want %q", text, err, want)
 		}
 	}
@@ -31,7 +32,7 @@ func TestConfigRefuses(t *testing.T) {
 	if err := os.WriteFile(path, []byte("max_tokens: 3\nstop: [\"[[[[[[[\", 'a: *b']\npolicy: \"\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readConfig(path); err != nil || got["max-tokens"][0] != "3" || got["stop"][1] != "a: *b" || got["policy"][0] != "" {
+	if got, err := Read(path); err != nil || got["max-tokens"][0] != "3" || got["stop"][1] != "a: *b" || got["policy"][0] != "" {
 		t.Errorf("%v %v", got, err)
 	}
 }

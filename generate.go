@@ -59,7 +59,7 @@ type Piece struct {
 	Problem  string // of Chat: what is wrong with a call; "" = nothing
 	Tokens   []int  // ids; text may come later than its tokens
 	Logprobs []Logprob
-	Finish   string // of the last piece: "stop" (the model's end, or a stop string), "length" (MaxTokens, or the context) or "tool_calls"
+	Finish   string // of the last piece: "stop" (the model's end, or a stop string), "length" (MaxTokens, the context, or memory) or "tool_calls"
 	Use      *Use   // of the last piece
 }
 

@@ -16,7 +16,7 @@ import (
 type Session struct {
 	m       *Model
 	s       *engine.Session
-	pending []int // tokens that are not read yet: the last of an answer
+	pending []int // tokens of the text that are not read yet: the last of an answer
 	begun   bool  // something is read
 }
 
@@ -192,30 +192,32 @@ func (s *Session) step(ctx context.Context, g *generation) (p Piece, more bool, 
 		if g.ranker != nil {
 			g.ranker.Rank(s.s.Logits())
 		}
+		made := g.Generation.Tokens()
 		id, goes, err := g.Step(s.s)
 		if err != nil {
 			return err
 		}
-		if full := s.s.Tokens()+1 > e.Options().Context; full && goes {
-			g.End("length")
-			goes = false
-		}
-		if goes {
-			p.Tokens = append(p.Tokens, id)
+		if id >= 0 {
+			p.Tokens = []int{id}
 			if g.ranker != nil {
 				t := serve.Token{ID: id}
 				g.ranker.Fill(&t)
-				p.Logprobs = append(p.Logprobs, logprobOf(&t))
+				p.Logprobs = []Logprob{logprobOf(&t)}
 			}
 			g.tokens++
+		}
+		if more = goes && s.s.Tokens() < e.Options().Context; more {
 			if err := s.s.Decode(id); err != nil {
 				return err
 			}
-		}
-		if more = goes; !more {
+		} else {
 			p.Finish = "length"
-			if res := g.Result(); res.Finish == "stop" { // which hands out text that was held back
+			res := g.Result() // which hands out text that was held back
+			if !goes && res.Finish == "stop" {
 				p.Finish = "stop"
+			}
+			if res.Stop == "" && g.Generation.Tokens() > made { // part of the text, as an end token is not
+				s.pending = []int{id}
 			}
 			use := s.s.KVUse()
 			p.Use = &Use{Tokens: g.tokens, KVBytes: use.HeldBytes()}

@@ -170,6 +170,57 @@ func TestSessionGoesOn(t *testing.T) {
 	}
 }
 
+// TestSessionAnswers: an answer in two parts is that of one, all its tokens are told, and each is part of the text that the session has.
+func TestSessionAnswers(t *testing.T) {
+	m := open(t, terrace.Options{})
+	var said [2]string
+	for i, parts := range [][]int{{12}, {5, 7}} {
+		s, err := m.NewSession("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Read(t.Context(), "the tide takes "); err != nil {
+			t.Fatal(err)
+		}
+		start, err := s.KV()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range parts {
+			tokens, logprobs, told := 0, 0, 0
+			for p, err := range s.Generate(t.Context(), terrace.Settings{Greedy: true, MaxTokens: n, IgnoreEnd: true, Logprobs: true}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				said[i] += p.Text
+				tokens, logprobs = tokens+len(p.Tokens), logprobs+len(p.Logprobs)
+				if p.Use != nil {
+					told = p.Use.Tokens
+				}
+			}
+			if tokens != n || logprobs != n || told != n {
+				t.Errorf("%d tokens, %d log probabilities, %d told of, want %d each", tokens, logprobs, told, n)
+			}
+		}
+		fork, err := s.Fork("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*terrace.Session{s, fork} {
+			if err := s.Read(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			if kv, err := s.KV(); err != nil || kv.Tokens != start.Tokens+12 {
+				t.Errorf("%v: %d tokens behind %d, want 12 more, %v", parts, kv.Tokens, start.Tokens, err)
+			}
+			s.Close()
+		}
+	}
+	if said[0] != said[1] {
+		t.Errorf("%q in two parts, %q in one", said[1], said[0])
+	}
+}
+
 // TestErrors: what is wrong is said by a sentinel.
 func TestErrors(t *testing.T) {
 	m := open(t, terrace.Options{})

@@ -315,27 +315,27 @@ func (g *Generation) Run(ctx context.Context, next Chooser, read func(id int) er
 }
 
 // Step takes the logits after the last token, chooses the next, and hands out the text that has become certain. more says that
-// the token is to be read, and its logits given to the next Step; otherwise the generation has ended.
+// the token is to be read, and its logits given to the next Step; otherwise the generation has ended: id is -1 where it had before.
 func (g *Generation) Step(next Chooser) (id int, more bool, err error) {
 	if g.full() {
 		g.End("length")
-		return 0, false, nil
+		return -1, false, nil
 	}
 	if g.r.Constrain != nil && g.r.Constrain.Ended() {
 		g.End("stop")
-		return 0, false, nil
+		return -1, false, nil
 	}
 	if err := g.bar(); err != nil {
-		return 0, false, err
+		return -1, false, err
 	}
 	id, forced := g.force()
 	if !forced {
 		if id, err = next.Choose(g.sampler); err != nil {
-			return 0, false, err
+			return -1, false, err
 		}
 	}
 	if id < 0 {
-		return 0, false, g.nothingLeft()
+		return -1, false, g.nothingLeft()
 	}
 	g.tick()
 	if !forced && (!g.r.IgnoreEOS && g.r.ends(id) || slices.Contains(g.r.StopIDs, id)) {

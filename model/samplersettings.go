@@ -24,6 +24,12 @@ type SamplerSettings struct {
 	XTCThreshold      *float64 `json:"-"`
 }
 
+// DefaultSampling is how a text is sampled where neither a request nor a flag nor the model's makers say: from all tokens as the model
+// weighs them, which is OpenAI's default. Commands, server, page and Go API all begin here.
+func DefaultSampling() SamplerOptions {
+	return SamplerOptions{Temperature: 1, TopP: 1, TopPSet: true, RepeatPenalty: 1, PenaltyLast: 64, PenaltyLastSet: true, RepetitionPenalty: 1, TypicalP: 1, XTCThreshold: 0.1, DRY: DefaultDRY, MirostatTau: 5, MirostatEta: 0.1}
+}
+
 // Apply writes what was chosen over options.
 func (s *SamplerSettings) Apply(o *SamplerOptions) {
 	over(&o.Temperature, s.Temperature)

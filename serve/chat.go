@@ -108,6 +108,7 @@ type chatChoice struct {
 	Delta        *chatDelta    `json:"delta,omitzero"`   // of a chunk
 	Logprobs     *chatLogprobs `json:"logprobs"`
 	FinishReason *Finish       `json:"finish_reason"`
+	StopReason   string        `json:"stop_reason,omitempty"` // Event.reason
 	TokenIDs     []int         `json:"token_ids,omitzero"`
 }
 
@@ -380,7 +381,7 @@ type chatWriter struct {
 func (o *chatWriter) choice(e Event) chatChoice {
 	c := chatChoice{Index: e.Choice}
 	if e.Finish != "" {
-		c.FinishReason = &e.Finish
+		c.FinishReason, c.StopReason = &e.Finish, e.reason()
 	}
 	if is(o.in.ReturnTokenIDs) {
 		c.TokenIDs = tokenIDs(e.Tokens)
@@ -470,8 +471,7 @@ func (o *chatWriter) stream(s *stream) error {
 			}
 			called[e.Choice] = called[e.Choice] || x.Kind == answer.CallStart
 			if i == len(events)-1 && e.Finish != "" {
-				c.FinishReason = &e.Finish
-				if called[e.Choice] {
+				if c.FinishReason, c.StopReason = &e.Finish, e.reason(); called[e.Choice] {
 					c.FinishReason = c.called()
 				}
 			}

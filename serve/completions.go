@@ -46,6 +46,7 @@ type completionChoice struct {
 	Text           string              `json:"text"`
 	Logprobs       *completionLogprobs `json:"logprobs"`
 	FinishReason   *Finish             `json:"finish_reason"`
+	StopReason     string              `json:"stop_reason,omitempty"` // Event.reason
 	TokenIDs       []int               `json:"token_ids,omitzero"`
 	PromptTokenIDs []int               `json:"prompt_token_ids,omitzero"`
 }
@@ -203,7 +204,7 @@ type completionWriter struct {
 func (o *completionWriter) choice(e Event, begins bool) completionChoice {
 	c := completionChoice{Index: e.Choice, Text: e.Text}
 	if e.Finish != "" {
-		c.FinishReason = &e.Finish
+		c.FinishReason, c.StopReason = &e.Finish, e.reason()
 	}
 	prompt := o.reply.Prompts[e.Choice/max(1, o.req.Choices)]
 	if is(o.in.ReturnTokenIDs) {

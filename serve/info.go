@@ -120,6 +120,7 @@ func (s llamaCPP) props(w http.ResponseWriter, _ *http.Request) error {
 		TopP        float64 `json:"top_p"`
 		TopK        int     `json:"top_k"`
 		MinP        float64 `json:"min_p"`
+		Repeat      float64 `json:"repeat_penalty"`
 		MaxTokens   int     `json:"n_predict"`
 	}
 	bos, o := "", s.Sampling()
@@ -137,6 +138,6 @@ func (s llamaCPP) props(w http.ResponseWriter, _ *http.Request) error {
 		Policies  []string `json:"kv_policies"`
 		BuildInfo string   `json:"build_info"`
 		Reads     reads    `json:"modalities"`
-	}{settings{Context: s.o.Engine.Options().Context, Temperature: o.Temperature, TopP: o.TopP, TopK: o.TopK, MinP: o.MinP, MaxTokens: -1}, s.o.Batch, s.o.Names[0], s.o.ModelPath, s.o.Tokenizer.Template(), bos,
+	}{settings{Context: s.o.Engine.Options().Context, Temperature: o.Temperature, TopP: o.TopP, TopK: o.TopK, MinP: o.MinP, Repeat: o.RepeatPenalty, MaxTokens: -1}, s.o.Batch, s.o.Names[0], s.o.ModelPath, s.o.Tokenizer.Template(), bos,
 		s.o.Engine.Policy().String(), policy.Names(), "terrace", reads{}})
 }

@@ -146,6 +146,7 @@ func (f *llamaRequest) part(name string, reply *Reply, e Event) llamaReply {
 		out.StopType = "word"
 	case e.Finish == FinishLength:
 		out.StopType = "limit"
+		*out.Truncated = e.Cut != ""
 	}
 	return out
 }

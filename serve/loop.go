@@ -368,7 +368,7 @@ func short(err error) bool {
 }
 
 // trouble is an error of a sequence: where memory is short somebody leaves it to the others, and comes back when one of them has
-// left; who is alone and has no room for another token of its answer ends here, as at the context's end; else the request fails.
+// left; who is alone and has no room for another token of its answer ends here (CutMemory); else the request fails.
 func (l *loop) trouble(q *sequence, err error) {
 	youngest, others := q, 0
 	for _, r := range l.running {
@@ -386,7 +386,7 @@ func (l *loop) trouble(q *sequence, err error) {
 	switch {
 	case short(err) && others == 0 && !l.freed && decodes(q):
 		l.mine(q, func(q *sequence) {
-			q.gen.End("context")
+			q.gen.End(string(CutMemory))
 			l.publish(q, false)
 		})
 	case !short(err) || others == 0 && !l.freed:

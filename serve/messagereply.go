@@ -127,6 +127,8 @@ func (o *messageWriter) usage() anthropicUsage {
 func (o *messageWriter) end(e Event) {
 	reason := "end_turn"
 	switch {
+	case e.Cut != "":
+		reason = "model_context_window_exceeded"
 	case e.Finish == FinishLength:
 		reason = "max_tokens"
 	case o.called:

@@ -57,7 +57,6 @@ func (f *ownFields) apply(s *Server, r *Request) error {
 	}
 	r.IgnoreEOS = is(f.IgnoreEOS)
 	r.Sampler, r.Breakers = s.Sampling(), model.DefaultBreakers
-	r.Sampler.PenaltyLastSet = r.Sampler.PenaltyLastSet || f.RepeatLast != nil
 	return first(
 		number("min_p", f.MinP, 0, 1, &r.Sampler.MinP),
 		whole("top_k", f.TopK, -1, 1<<30, &r.Sampler.TopK),
@@ -69,9 +68,9 @@ func (f *ownFields) apply(s *Server, r *Request) error {
 	)
 }
 
-// Sampling is how a request that says nothing is sampled: as Options.Sampling has it, else all is off at temperature 1.
+// Sampling is how a request that says nothing is sampled: as Options.Sampling has it, else as model.DefaultSampling.
 func (s *Server) Sampling() model.SamplerOptions {
-	o := model.SamplerOptions{Temperature: 1, TopP: 1, TopPSet: true, XTCThreshold: 0.1, DRY: model.DefaultDRY, MirostatTau: 5, MirostatEta: 0.1}
+	o := model.DefaultSampling()
 	s.o.Sampling.Apply(&o)
 	return o
 }

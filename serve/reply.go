@@ -74,7 +74,7 @@ func (p *Reply) All(ctx context.Context) ([]Event, error) {
 			w.Tokens = append(w.Tokens, e.Tokens...)
 			w.Echo = w.Echo || e.Echo
 			if e.Finish != "" {
-				w.Finish, w.Stop = e.Finish, e.Stop
+				w.Finish, w.Stop, w.Cut = e.Finish, e.Stop, e.Cut
 			}
 		}
 		if done {

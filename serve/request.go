@@ -84,6 +84,15 @@ type Event struct {
 	Read   int     // prompt tokens read so far, where Request.Progress asks and none of the answer has come; else 0
 	Finish Finish  // not empty: the choice ends here
 	Stop   string  // the stop string that ended it, if one did
+	Cut    Cut     // what ended it before MaxTokens; "" = nothing
+}
+
+// reason is why the choice ended there, as vLLM says it (stop_reason): the stop string, or what cut the text; "" = what Finish says is all.
+func (e *Event) reason() string {
+	if e.Stop != "" {
+		return e.Stop
+	}
+	return string(e.Cut)
 }
 
 // bytes is about what an event takes until it is read; 0 for a prompt's echo, which its Request bounds.
@@ -108,8 +117,17 @@ type Finish string
 // The ends of a choice.
 const (
 	FinishStop   Finish = "stop"       // an end token or a stop string
-	FinishLength Finish = "length"     // MaxTokens, or the context
+	FinishLength Finish = "length"     // MaxTokens, or a Cut
 	FinishCalls  Finish = "tool_calls" // of OpenAI: the text was calls of tools
+)
+
+// Cut says what ended a choice before its MaxTokens (FinishLength).
+type Cut string
+
+// What cuts a text.
+const (
+	CutContext Cut = "context" // it is full
+	CutMemory  Cut = "memory"  // alone, the text had no room for another token
 )
 
 // Usage counts a request's tokens.

@@ -237,7 +237,7 @@ func (q *sequence) step(context int) (more bool, err error) {
 	q.pieces.last = ""
 	forced := q.gen.Forced()
 	q.next, more, err = q.gen.Step(q.session)
-	if err != nil {
+	if err != nil || q.next < 0 {
 		return false, err
 	}
 	if q.thought != nil {
@@ -265,8 +265,15 @@ func (q *sequence) event(more bool) Event {
 	e := Event{Choice: q.choice}
 	if !more {
 		res := q.gen.Result() // which hands out text that was held back
-		if e.Finish = FinishLength; res.Finish == "stop" {
+		switch most := q.job.r.MaxTokens; {
+		case res.Finish == "stop":
 			e.Finish, e.Stop = FinishStop, res.Stop
+		case res.Finish == string(CutMemory):
+			e.Finish, e.Cut = FinishLength, CutMemory
+		case most < 0 || len(res.IDs) < most:
+			e.Finish, e.Cut = FinishLength, CutContext
+		default:
+			e.Finish = FinishLength
 		}
 	}
 	e.Text, e.Tokens = q.piece, q.tokens

@@ -10,8 +10,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,7 +46,8 @@ const (
 
 // TestStress: servers of random models, KV types, tiers, batches and stores, and at each many texts at a time under policies of all
 // kinds, with prompts that share beginnings and clients that leave: each answer is the one that the text has alone, or a refusal that
-// says why; none is of a prompt that was not read; nothing is left (newBench looks), and memory does not grow.
+// says why; one that has no room alone may be cut, and says so (CutMemory); none is of a prompt that was not read; nothing is left
+// (newBench looks), and memory does not grow.
 func TestStress(t *testing.T) {
 	rounds := max(3, (*stressRequests+stressAsks-1)/stressAsks)
 	var sum stressSum
@@ -68,8 +69,9 @@ func TestStress(t *testing.T) {
 	heap, resident := settledBytes(), residentKiB()
 	run("rest", rounds/3, rounds)
 	after, residentAfter := settledBytes(), residentKiB()
-	t.Logf("%d requests of %d servers, seed %d: %d answered as alone, %d refused by name, %d left; %d texts were swapped out, %d prompt tokens found in stores; heap %d to %d KiB, resident %d to %d KiB",
-		sum.answered.Load()+sum.refused.Load()+sum.left.Load(), rounds, *stressSeed, sum.answered.Load(), sum.refused.Load(), sum.left.Load(), sum.swapped.Load(), sum.cached.Load(), heap>>10, after>>10, resident, residentAfter)
+	t.Logf("%d requests of %d servers, seed %d: %d answered as alone, %d cut where memory ends, %d refused by name, %d left; %d texts were swapped out, %d prompt tokens found in stores; heap %d to %d KiB, resident %d to %d KiB",
+		sum.answered.Load()+sum.cut.Load()+sum.refused.Load()+sum.left.Load(), rounds, *stressSeed, sum.answered.Load(), sum.cut.Load(), sum.refused.Load(), sum.left.Load(), sum.swapped.Load(), sum.cached.Load(), heap>>10, after>>10, resident, residentAfter)
+	sum.kinds.Range(func(kind, n any) bool { t.Logf("%6d %s", n.(*atomic.Int64).Load(), kind); return true })
 	if most := heap + 8<<20; after > most {
 		t.Errorf("%d KiB of heap, %d after a third of the requests", after>>10, heap>>10)
 	}
@@ -90,7 +92,19 @@ func settledBytes() int64 {
 }
 
 // stressSum counts over all servers.
-type stressSum struct{ answered, refused, left, swapped, cached atomic.Int64 }
+type stressSum struct {
+	answered, cut, refused, left, swapped, cached atomic.Int64
+	kinds                                         sync.Map // of refusals, how often
+}
+
+var anyNumber = regexp.MustCompile(`[0-9]+`)
+
+// refuse counts a refusal, by what it says but for its numbers.
+func (s *stressSum) refuse(message string) {
+	s.refused.Add(1)
+	n, _ := s.kinds.LoadOrStore(anyNumber.ReplaceAllString(message, "N"), &atomic.Int64{})
+	n.(*atomic.Int64).Add(1)
+}
 
 // stress is one server, and what it is asked.
 type stress struct {
@@ -114,9 +128,16 @@ type stressQuestion struct {
 	gbnf                 string
 	stops                []string
 
-	want []string // by choice
-	read int      // the prompt's tokens
-	err  error    // alone, on a server's own tiers
+	want []stressAnswer // by choice
+	read int            // the prompt's tokens
+	err  error          // alone, on a server's own tiers
+}
+
+// stressAnswer is what becomes of a choice.
+type stressAnswer struct {
+	text string
+	end  Finish
+	why  string // stop_reason
 }
 
 // newStress draws a server.
@@ -198,7 +219,7 @@ func (s *stress) keep(e *engine.Engine) {
 // draw is a question, answered alone.
 func (s *stress) draw(bases []string) stressQuestion {
 	rnd := s.rnd
-	q := stressQuestion{policy: "full", tokens: 1 + rnd.IntN(40), choices: 1, salt: []string{"", "", "other"}[rnd.IntN(3)]}
+	q := stressQuestion{policy: "full", tokens: []int{1 + rnd.IntN(40), 100}[rnd.IntN(8)/7], choices: 1, salt: []string{"", "", "other"}[rnd.IntN(3)]}
 	if rnd.IntN(3) > 0 {
 		names := policy.Names()
 		q.policy = stressPolicies[names[rnd.IntN(len(names))]]
@@ -220,38 +241,38 @@ func (s *stress) draw(bases []string) stressQuestion {
 		q.stops = []string{"e", "\x01"}
 	}
 	for i := range q.choices {
-		text, read, err := s.alone(s.b.alone, &q, i)
+		answer, read, err := s.alone(s.b.alone, &q, i)
 		if q.read = read; err != nil {
 			q.err = err
 		}
-		q.want = append(q.want, text)
+		q.want = append(q.want, answer)
 	}
 	if q.err != nil && short(q.err) { // a text that comes and goes in parts may fit all the same
 		for i := range q.want {
-			text, _, err := s.alone(s.wide(), &q, i)
+			answer, _, err := s.alone(s.wide(), &q, i)
 			if err != nil {
 				q.err = err // which no memory mends
 			}
-			q.want[i] = text
+			q.want[i] = answer
 		}
 	}
 	return q
 }
 
 // alone is what an engine says to nobody else, and how many tokens the prompt has.
-func (s *stress) alone(e *engine.Engine, q *stressQuestion, choice int) (text string, read int, err error) {
+func (s *stress) alone(e *engine.Engine, q *stressQuestion, choice int) (a stressAnswer, read int, err error) {
 	ids, err := s.b.tok.Encode(q.prompt, true, true)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	session, err := e.NewSession(mustPolicy(s.t, q.policy))
 	if err != nil {
-		return "", len(ids), err
+		return a, len(ids), err
 	}
 	defer session.Close()
 	o := q.o
 	o.Seed += uint64(choice)
-	r := engine.Request{IDs: ids, MaxTokens: q.tokens, Sampler: o, Stops: q.stops, IsEnd: s.b.tok.IsEOG, Text: s.b.tok.NewDetokenizer()}
+	r := engine.Request{IDs: ids, MaxTokens: q.tokens, CutToFit: true, Sampler: o, Stops: q.stops, IsEnd: s.b.tok.IsEOG, Text: s.b.tok.NewDetokenizer()}
 	if q.gbnf != "" {
 		g, err := grammar.GBNF(q.gbnf)
 		if err != nil {
@@ -265,9 +286,15 @@ func (s *stress) alone(e *engine.Engine, q *stressQuestion, choice int) (text st
 	}
 	res, err := session.Generate(s.t.Context(), r)
 	if err != nil {
-		return "", len(ids), err
+		return a, len(ids), err
 	}
-	return res.Text, len(ids), nil
+	a = stressAnswer{text: res.Text, end: FinishStop, why: res.Stop}
+	if res.Finish != "stop" {
+		if a.end = FinishLength; len(res.IDs) < q.tokens {
+			a.why = string(CutContext)
+		}
+	}
+	return a, len(ids), nil
 }
 
 // run asks.
@@ -381,7 +408,7 @@ func (s *stress) ask(q *stressQuestion, stream bool) error {
 	if r.StatusCode != http.StatusOK {
 		return s.refused(q, r.StatusCode, out)
 	}
-	texts, ends, usage := make([]string, q.choices), make([]Finish, q.choices), (*openAIUsage)(nil)
+	answers, usage := make([]stressAnswer, q.choices), (*openAIUsage)(nil)
 	frames := [][]byte{out}
 	if stream {
 		frames = bytes.Split(bytes.TrimSuffix(out, []byte("data: [DONE]\n\n")), []byte("\n\n"))
@@ -398,8 +425,9 @@ func (s *stress) ask(q *stressQuestion, stream bool) error {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 		for _, x := range c.Choices {
-			if texts[x.Index] += x.Text; x.FinishReason != nil {
-				ends[x.Index] = *x.FinishReason
+			a := &answers[x.Index]
+			if a.text += x.Text; x.FinishReason != nil {
+				a.end, a.why = *x.FinishReason, x.StopReason
 			}
 		}
 		if c.Usage != nil {
@@ -411,25 +439,23 @@ func (s *stress) ask(q *stressQuestion, stream bool) error {
 		return fmt.Errorf("usage %+v, want %d prompt tokens", usage, q.read)
 	case q.err != nil && !short(q.err):
 		return errors.New("answered, and alone refused")
-	case slices.Equal(texts, q.want):
-	case q.err != nil && q.begins(texts, ends):
-		s.sum.refused.Add(1)
-		return nil
-	default:
-		return fmt.Errorf("%q, want %q: %s", texts, q.want, out)
 	}
-	s.sum.answered.Add(1)
-	return nil
-}
-
-// begins says that texts which have no room alone either end where it ended, and say so.
-func (q *stressQuestion) begins(texts []string, ends []Finish) bool {
-	for i, text := range texts {
-		if !strings.HasPrefix(q.want[i], strings.TrimRight(text, "\ufffd")) || text != q.want[i] && ends[i] != FinishLength {
-			return false
+	cut := false
+	for i, a := range answers {
+		switch want := q.want[i]; {
+		case a == want:
+		case q.err != nil && a.end == FinishLength && a.why == string(CutMemory) && strings.HasPrefix(want.text, strings.TrimRight(a.text, "\ufffd")):
+			cut = true
+		default:
+			return fmt.Errorf("%+v, want %+v: %s", a, want, out)
 		}
 	}
-	return true
+	if cut {
+		s.sum.cut.Add(1)
+	} else {
+		s.sum.answered.Add(1)
+	}
+	return nil
 }
 
 // refused checks a refusal: of what is refused alone too, or of a full queue, with one line that says so.
@@ -447,6 +473,6 @@ func (s *stress) refused(q *stressQuestion, status int, out []byte) error {
 	if named := message != "" && !strings.Contains(message, "\n") && !strings.Contains(message, "bug"); !named || !full && (status != http.StatusBadRequest || q.err == nil) {
 		return fmt.Errorf("%d %s", status, out)
 	}
-	s.sum.refused.Add(1)
+	s.sum.refuse(message)
 	return nil
 }

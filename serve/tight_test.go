@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"terrace/engine"
 	"terrace/engine/tier"
@@ -93,5 +94,64 @@ func TestRecurrentPressure(t *testing.T) {
 				t.Error("nothing was swapped out: the test sees nothing")
 			}
 		})
+	}
+}
+
+// TestCut: who asks for as much as there is room for is told what ended the text, by every API in its own words: the context, or memory;
+// who asked for fewer tokens, or ended the text by a string, is told that.
+func TestCut(t *testing.T) {
+	path, err := smallModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []Cut{CutContext, CutMemory} {
+		eo := engine.Options{Context: 120}
+		if want == CutMemory {
+			eo.KVBudgetBytes = kvBytesOf(t, path, eo, 96)
+		}
+		b := newBench(t, eo, Options{Batch: 2, Queue: 4})
+		ask := func(route, body string) string {
+			t.Helper()
+			status, out := b.post(route, strings.TrimSuffix(body, "}")+`, "temperature": 0, "ignore_eos": true}`)
+			if status != 200 {
+				t.Fatalf("%s: %s: %d %s", want, route, status, out)
+			}
+			return out
+		}
+		const chat, text = `{"messages": [{"role": "user", "content": "the tide"}], "max_tokens": -1}`, `{"prompt": "the tide takes", "max_tokens": -1}`
+		says := `"stop_reason":"` + string(want) + `"`
+		whole := ask("/v1/completions", text)
+		for route, body := range map[string]string{"/v1/completions": `{"stream": true, ` + text[1:], "/v1/chat/completions": chat, "/v1/chat/completions?": `{"stream": true, ` + chat[1:]} {
+			if out := ask(route, body); !strings.Contains(out, says) || !strings.Contains(whole, says) || !strings.Contains(out, `"finish_reason":"length"`) {
+				t.Errorf("%s: %s: %.900s", want, route, out)
+			}
+		}
+		if out := ask("/completion", `{"prompt": "the tide takes", "n_predict": -1}`); !strings.Contains(out, `"truncated":true`) || !strings.Contains(out, `"stop_type":"limit"`) {
+			t.Errorf("%s: %s", want, out)
+		}
+		if want == CutContext { // elsewhere so many tokens are refused
+			if out := ask("/v1/messages", `{"messages": [{"role": "user", "content": "the tide"}], "max_tokens": 500}`); !strings.Contains(out, `"stop_reason":"model_context_window_exceeded"`) {
+				t.Error(out)
+			}
+		}
+		few := ask("/v1/completions", `{"prompt": "the tide takes", "max_tokens": 8}`)
+		if strings.Contains(few, "stop_reason") || !strings.Contains(few, `"finish_reason":"length"`) {
+			t.Error(few)
+		}
+		end := ""
+		for _, r := range textOf(t, few) {
+			if r != utf8.RuneError {
+				end = string(r)
+			}
+		}
+		if out := ask("/v1/completions", fmt.Sprintf(`{"prompt": "the tide takes", "max_tokens": 8, "stop": %s}`, jsonText(end))); !strings.Contains(out, `"finish_reason":"stop"`) || !strings.Contains(out, `"stop_reason":`+jsonText(end)) {
+			t.Errorf("ended by %q: %s", end, out)
+		}
+		if out := ask("/v1/messages", `{"messages": [{"role": "user", "content": "the tide"}], "max_tokens": 8}`); !strings.Contains(out, `"stop_reason":"max_tokens"`) {
+			t.Error(out)
+		}
+		if out := ask("/completion", `{"prompt": "the tide takes", "n_predict": 8}`); !strings.Contains(out, `"truncated":false`) {
+			t.Error(out)
+		}
 	}
 }

@@ -387,7 +387,7 @@ func TestSet(t *testing.T) {
 		return &conversation{f: f}
 	}
 	for line, want := range map[string]string{"temperature 0.5x": `"0.5x" is not a number`, "temperature -1": "temperature -1: want 0 or more", "top-k 1.5": `"1.5" is not a whole number`,
-		"max-tokens -7": "--max-tokens -7: want -1", "seed -2": `"-2" is not a whole number of 0 or more`, "repeat-penalty 0": "want more than 0", "min-p": "needs a value: a number (it is 0.05)",
+		"max-tokens -7": "--max-tokens -7: want -1", "seed -2": `"-2" is not a whole number of 0 or more`, "repeat-penalty 0": "want more than 0", "min-p": "needs a value: a number (it is 0)",
 		"temprature 1": `did you mean "temperature"?`, "": "needs a name and a value"} {
 		c, before := fresh(), fresh().f.sample
 		if err := c.set(line); err == nil || !strings.Contains(err.Error(), want) {

@@ -10,14 +10,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"terrace/engine"
 	"terrace/engine/cachepage"
 	"terrace/engine/prefixcache"
 	"terrace/grammar"
 	"terrace/internal/replace"
-	"terrace/model"
 	"terrace/serve/offline"
 	"terrace/tokenizer"
 )
@@ -26,7 +24,7 @@ func init() { register(newGenerate) }
 
 // sampleFlags are the flags of everything that samples.
 type sampleFlags struct {
-	o         model.SamplerOptions
+	samplerFlags
 	maxTokens int
 	stops     []string
 	ignoreEOS bool
@@ -34,31 +32,21 @@ type sampleFlags struct {
 	maxGiven  bool // --max-tokens was given
 	verbose   bool
 	breakers  []string // of DRY
-	flags     *pflag.FlagSet
 }
 
 func (f *sampleFlags) add(cmd *cobra.Command, maxTokens int) {
 	p := cmd.Flags()
-	f.flags = p
 	p.IntVarP(&f.maxTokens, "max-tokens", "n", maxTokens, "tokens to generate at most (-1: until the context is full)")
 	p.IntVar(&f.maxTokens, "n-predict", maxTokens, "alias of --max-tokens")
-	p.Float64Var(&f.o.Temperature, "temperature", 0.8, "0 is greedy; where this or one of the next is not given, what the model's makers chose comes first (generation_config.json, GGUF's sampling keys)")
-	p.Float64Var(&f.o.Temperature, "temp", 0.8, "alias of --temperature")
-	p.IntVar(&f.o.TopK, "top-k", 40, "draw from the k likeliest tokens (0 or -1: all)")
-	p.Float64Var(&f.o.TopP, "top-p", 0.95, "draw from the smallest set with this probability (0: the likeliest token only, 1: all)")
-	p.Float64Var(&f.o.MinP, "min-p", 0.05, "drop tokens less likely than this share of the likeliest (0: none)")
-	p.Float64Var(&f.o.RepeatPenalty, "repeat-penalty", 1, "penalty on the last --repeat-last-n tokens, the prompt's too, as llama.cpp has it (1: none)")
-	p.Float64Var(&f.o.RepetitionPenalty, "repetition-penalty", 1, "penalty on all tokens, the prompt's too, as Hugging Face has it (1: none)")
+	f.samplerFlags.add(p, "")
 	p.Float64Var(&f.o.FrequencyPenalty, "frequency-penalty", 0, "penalty for each time a token was generated")
 	p.Float64Var(&f.o.PresencePenalty, "presence-penalty", 0, "penalty for tokens that were generated")
-	p.IntVar(&f.o.PenaltyLast, "repeat-last-n", 64, "tokens --repeat-penalty looks back at (0: none, -1: all)")
 	f.addChain(p)
 	p.VarP((*seedValue)(&f.o.Seed), "seed", "s", "seed of the sampler: the same seed gives the same text (default or -1: a random one, which --verbose and --json show)")
 	p.BoolVar(&f.verbose, "verbose", false, "say on stderr what it took: rates, KV, the seed; errors name the package and kind they come from")
 	p.StringArrayVar(&f.stops, "stop", nil, "end the text before this string (repeats)")
 	p.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on past end-of-text tokens")
 	p.StringVar(&f.overflow, "on-overflow", "error", "when the context is full: error, shift or truncate-middle")
-	_ = p.MarkHidden("temp")
 	_ = p.MarkHidden("n-predict")
 }
 
@@ -76,14 +64,8 @@ func (f *sampleFlags) request() (engine.Request, error) {
 	if err != nil {
 		return engine.Request{}, usageErrorf("--on-overflow: %v", err)
 	}
-	if err := f.o.Validate(); err != nil {
-		return engine.Request{}, usageErrorf("%v", err)
-	}
-	if f.o.RepeatPenalty == 0 || f.o.RepetitionPenalty == 0 {
-		return engine.Request{}, usageErrorf("repeat-penalty %g, repetition-penalty %g: want more than 0 (1: none)", f.o.RepeatPenalty, f.o.RepetitionPenalty)
-	}
-	if f.o.TypicalP == 0 {
-		return engine.Request{}, usageErrorf("typical-p 0: want more than 0 to 1 (1: all)")
+	if err := f.check(); err != nil {
+		return engine.Request{}, err
 	}
 	if f.breakers, err = f.dryBreakers(); err != nil {
 		return engine.Request{}, err
@@ -91,12 +73,10 @@ func (f *sampleFlags) request() (engine.Request, error) {
 	if f.maxTokens < -1 {
 		return engine.Request{}, usageErrorf("--max-tokens %d: want -1 (until the context is full) or more", f.maxTokens)
 	}
-	o := f.o
-	o.TopPSet, o.PenaltyLastSet = true, true // the flags have their defaults: a 0 was given
 	// An answer that the context leaves no room for is cut, which noticeCut says. A prompt's middle is cut instead where that was
 	// chosen and the number of tokens too.
 	cut := overflow == engine.OverflowError || overflow == engine.OverflowTruncateMiddle && !f.maxGiven
-	return engine.Request{MaxTokens: f.maxTokens, Sampler: o, Stops: f.stops, IgnoreEOS: f.ignoreEOS, Overflow: overflow, CutToFit: cut}, nil
+	return engine.Request{MaxTokens: f.maxTokens, Sampler: f.o, Stops: f.stops, IgnoreEOS: f.ignoreEOS, Overflow: overflow, CutToFit: cut}, nil
 }
 
 type generateCommand struct {

@@ -20,7 +20,7 @@ func init() { register(newCreate) }
 // configuration file after it.
 
 // presetFlags are what a preset may set.
-var presetFlags = []string{"system", "chat-template", "stop", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "repeat-last-n", "frequency-penalty", "presence-penalty", "typical-p", "top-n-sigma", "xtc-probability", "xtc-threshold", "dry-multiplier", "dry-base", "dry-allowed-length", "dry-penalty-last-n",
+var presetFlags = []string{"system", "chat-template", "stop", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "repeat-last-n", "repetition-penalty", "own-sampling", "frequency-penalty", "presence-penalty", "typical-p", "top-n-sigma", "xtc-probability", "xtc-threshold", "dry-multiplier", "dry-base", "dry-allowed-length", "dry-penalty-last-n",
 	"dry-sequence-breaker", "mirostat", "mirostat-ent", "mirostat-lr", "seed", "max-tokens", "ignore-eos",
 	"context", "on-overflow", "kv-type", "policy", "lora", "speculate"}
 

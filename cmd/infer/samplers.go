@@ -12,22 +12,21 @@ import (
 
 // addChain adds the samplers beside top-k, top-p and min-p, under llama.cpp's names and with its defaults.
 func (f *sampleFlags) addChain(p *pflag.FlagSet) {
-	f.o.DRY = model.DefaultDRY
 	d := &f.o.DRY
-	p.Float64Var(&f.o.TypicalP, "typical-p", 1, "draw from the tokens that are about as surprising as expected, up to this probability (1: all)")
-	p.Float64Var(&f.o.TypicalP, "typical", 1, "alias of --typical-p")
+	p.Float64Var(&f.o.TypicalP, "typical-p", f.o.TypicalP, "draw from the tokens that are about as surprising as expected, up to this probability (1: all)")
+	p.Float64Var(&f.o.TypicalP, "typical", f.o.TypicalP, "alias of --typical-p")
 	p.Float64Var(&f.o.TopNSigma, "top-n-sigma", -1, "drop tokens whose logit is this many standard deviations under the largest (0 or less: none)")
 	p.Float64Var(&f.o.TopNSigma, "top-nsigma", -1, "alias of --top-n-sigma")
 	p.Float64Var(&f.o.XTCProbability, "xtc-probability", 0, "how often XTC drops all but the least likely of the tokens that reach --xtc-threshold (0: never)")
-	p.Float64Var(&f.o.XTCThreshold, "xtc-threshold", 0.1, "probability from which XTC drops (more than 0.5: never)")
+	p.Float64Var(&f.o.XTCThreshold, "xtc-threshold", f.o.XTCThreshold, "probability from which XTC drops (more than 0.5: never)")
 	p.Float64Var(&d.Multiplier, "dry-multiplier", 0, "penalty on tokens that go on with a repetition (DRY); 0.8 is usual (0: none)")
 	p.Float64Var(&d.Base, "dry-base", d.Base, "how fast DRY's penalty grows with the repetition's length")
 	p.IntVar(&d.AllowedLength, "dry-allowed-length", d.AllowedLength, "tokens of a repetition from which DRY counts")
 	p.IntVar(&d.Last, "dry-penalty-last-n", d.Last, "tokens in which DRY looks for repetitions (0: none, -1: all)")
 	p.StringArrayVar(&f.breakers, "dry-sequence-breaker", model.DefaultBreakers, "text that repetitions do not reach beyond (repeats; instead of the default; none: no such text)")
 	p.IntVar(&f.o.Mirostat, "mirostat", 0, "keep the surprise of tokens near --mirostat-ent, by version 1 or 2; penalties and other filters have no effect then (0: off)")
-	p.Float64Var(&f.o.MirostatTau, "mirostat-ent", 5, "surprise that Mirostat aims at, in bits (tau)")
-	p.Float64Var(&f.o.MirostatEta, "mirostat-lr", 0.1, "how fast Mirostat learns (eta)")
+	p.Float64Var(&f.o.MirostatTau, "mirostat-ent", f.o.MirostatTau, "surprise that Mirostat aims at, in bits (tau)")
+	p.Float64Var(&f.o.MirostatEta, "mirostat-lr", f.o.MirostatEta, "how fast Mirostat learns (eta)")
 	_ = p.MarkHidden("typical")
 	_ = p.MarkHidden("top-nsigma")
 }

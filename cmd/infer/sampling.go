@@ -1,54 +1,71 @@
 package main
 
 import (
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"terrace/model"
 )
 
-// samplingFlags are serve's: how requests that do not say are sampled.
-type samplingFlags struct {
-	temperature, topP, minP, repeat, repetition float64
-	topK                                        int
-	ofMaker                                     bool
-	flags                                       *pflag.FlagSet
+// samplerFlags say how a token is chosen, in every command that samples and for the requests of a server that do not say: by what is given,
+// else as the model's makers have it, else as model.DefaultSampling.
+type samplerFlags struct {
+	o     model.SamplerOptions
+	own   bool // --own-sampling
+	flags *pflag.FlagSet
 }
 
-func (f *samplingFlags) add(cmd *cobra.Command) {
-	p := cmd.Flags()
-	f.flags = p
-	p.Float64Var(&f.temperature, "temperature", 1, "of requests that do not say, as the next ones; what is not given here is the model's own (--own-sampling), else off")
-	p.IntVar(&f.topK, "top-k", 0, "the k likeliest tokens (0: all)")
-	p.Float64Var(&f.topP, "top-p", 1, "the smallest set with this probability (1: all)")
-	p.Float64Var(&f.minP, "min-p", 0, "tokens no less likely than this share of the likeliest (0: all)")
-	p.Float64Var(&f.repeat, "repeat-penalty", 1, "llama.cpp's penalty of the last tokens (1: none)")
-	p.Float64Var(&f.repetition, "repetition-penalty", 1, "Hugging Face's penalty of all tokens (1: none)")
-	p.BoolVar(&f.ofMaker, "own-sampling", true, "sample as generation_config.json or GGUF's sampling keys say, where a request does not")
+// add adds the flags; whose says what they are about.
+func (f *samplerFlags) add(p *pflag.FlagSet, whose string) {
+	f.o, f.flags = model.DefaultSampling(), p
+	o := &f.o
+	p.Float64Var(&o.Temperature, "temperature", o.Temperature, whose+"0 is greedy; what is not given, of this and the next, is as the model's makers have it (--own-sampling), else as the defaults here: from all tokens as the model weighs them")
+	p.Float64Var(&o.Temperature, "temp", o.Temperature, "alias of --temperature")
+	p.IntVar(&o.TopK, "top-k", o.TopK, "draw from the k likeliest tokens (0 or -1: all)")
+	p.Float64Var(&o.TopP, "top-p", o.TopP, "draw from the smallest set with this probability (0: the likeliest token only, 1: all)")
+	p.Float64Var(&o.MinP, "min-p", o.MinP, "drop tokens less likely than this share of the likeliest (0: none)")
+	p.Float64Var(&o.RepeatPenalty, "repeat-penalty", o.RepeatPenalty, "penalty on the last --repeat-last-n tokens, the prompt's too, as llama.cpp has it (1: none)")
+	p.IntVar(&o.PenaltyLast, "repeat-last-n", o.PenaltyLast, "tokens --repeat-penalty looks back at (0: none, -1: all)")
+	p.Float64Var(&o.RepetitionPenalty, "repetition-penalty", o.RepetitionPenalty, "penalty on all tokens, the prompt's too, as Hugging Face has it (1: none)")
+	p.BoolVar(&f.own, "own-sampling", true, "sample as generation_config.json or GGUF's sampling keys say, where nothing else does")
+	_ = p.MarkHidden("temp")
 }
 
-// settings are what was given, over what the model's makers say.
-func (f *samplingFlags) settings(own model.SamplerSettings) (model.SamplerSettings, error) {
-	var s model.SamplerSettings
-	for name, x := range map[string]struct {
-		v    *float64
-		into **float64
-	}{"temperature": {&f.temperature, &s.Temperature}, "top-p": {&f.topP, &s.TopP}, "min-p": {&f.minP, &s.MinP}, "repeat-penalty": {&f.repeat, &s.RepeatPenalty}, "repetition-penalty": {&f.repetition, &s.RepetitionPenalty}} {
+// said are the settings of the flags that were given.
+func (f *samplerFlags) said() (s model.SamplerSettings) {
+	o := &f.o
+	for name, take := range map[string]func(){"temperature": func() { s.Temperature = &o.Temperature }, "temp": func() { s.Temperature = &o.Temperature }, "top-k": func() { s.TopK = &o.TopK }, "top-p": func() { s.TopP = &o.TopP },
+		"min-p": func() { s.MinP = &o.MinP }, "repeat-penalty": func() { s.RepeatPenalty = &o.RepeatPenalty }, "repeat-last-n": func() { s.PenaltyLast = &o.PenaltyLast },
+		"repetition-penalty": func() { s.RepetitionPenalty = &o.RepetitionPenalty }, "typical-p": func() { s.TypicalP = &o.TypicalP }, "typical": func() { s.TypicalP = &o.TypicalP },
+		"xtc-probability": func() { s.XTCProbability = &o.XTCProbability }, "xtc-threshold": func() { s.XTCThreshold = &o.XTCThreshold }} {
 		if f.flags != nil && f.flags.Changed(name) {
-			*x.into = x.v
+			take()
 		}
 	}
-	if f.flags != nil && f.flags.Changed("top-k") {
-		s.TopK = &f.topK
+	return s
+}
+
+// check refuses values that no sampler takes.
+func (f *samplerFlags) check() error {
+	o := f.o
+	if err := o.Validate(); err != nil {
+		return usageErrorf("%v", err)
 	}
-	var o model.SamplerOptions
-	if s.Apply(&o); o.Validate() != nil {
-		return s, usageErrorf("%v", o.Validate())
+	if o.RepeatPenalty == 0 || o.RepetitionPenalty == 0 {
+		return usageErrorf("repeat-penalty %g, repetition-penalty %g: want more than 0 (1: none)", o.RepeatPenalty, o.RepetitionPenalty)
 	}
-	if f.ofMaker {
+	if o.TypicalP == 0 {
+		return usageErrorf("typical-p 0: want more than 0 to 1 (1: all)")
+	}
+	return nil
+}
+
+// over are the settings that were given, and where none was those of the model's makers.
+func (f *samplerFlags) over(own model.SamplerSettings) model.SamplerSettings {
+	s := f.said()
+	if f.own {
 		s = s.Over(own)
 	}
-	return s, nil
+	return s
 }
 
 // ownSampling is how the model's makers have it sampled; what they got wrong is a notice.
@@ -62,12 +79,6 @@ func (a *app) ownSampling(l *loaded) model.SamplerSettings {
 
 // takeOwn makes options those of the model's makers where no flag says otherwise.
 func (f *sampleFlags) takeOwn(own model.SamplerSettings, o *model.SamplerOptions) {
-	for name, unset := range map[string]func(){"temperature": func() { own.Temperature = nil }, "temp": func() { own.Temperature = nil }, "top-k": func() { own.TopK = nil }, "top-p": func() { own.TopP = nil }, "min-p": func() { own.MinP = nil },
-		"repeat-penalty": func() { own.RepeatPenalty = nil }, "repeat-last-n": func() { own.PenaltyLast = nil }, "repetition-penalty": func() { own.RepetitionPenalty = nil }, "typical-p": func() { own.TypicalP = nil },
-		"xtc-probability": func() { own.XTCProbability = nil }, "xtc-threshold": func() { own.XTCThreshold = nil }} {
-		if f.flags != nil && f.flags.Changed(name) {
-			unset()
-		}
-	}
-	own.Apply(o)
+	s := f.over(own)
+	s.Apply(o)
 }

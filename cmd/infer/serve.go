@@ -32,7 +32,7 @@ type serveCommand struct {
 	load         loadFlags
 	kv           kvFlags
 	store        storeFlags
-	sampling     samplingFlags
+	sampling     samplerFlags
 	batch, queue int
 	itl          time.Duration
 	metricsAlias string
@@ -101,7 +101,7 @@ func newServeOf(c *serveCommand) *cobra.Command {
 	c.load.addWeights(cmd)
 	c.load.addTemplate(cmd)
 	c.kv.add(cmd)
-	c.sampling.add(cmd)
+	c.sampling.add(cmd.Flags(), "of requests that do not say, as the next: ")
 	cmd.Flags().BoolVar(&c.guess, "speculate", false, "read tokens with guesses of what follows (ngram: what followed the same tokens before) while one text decodes alone; the text stays the same")
 	c.store.addStores(cmd, fmt.Sprintf("host=%dMiB", defaultStore(memlimit.Available())>>20))
 	cmd.Flags().Lookup("store").Usage += "; none keeps nothing, which is the default beside --tier, --memory and --placement none"
@@ -291,9 +291,10 @@ func (c *serveCommand) server(l *loaded, o serve.Options) (s *serve.Server, err 
 		o.Speculate = func() draft.Drafter { return draft.NewNGram() }
 	}
 	o.Batch, o.Queue, o.ITLTarget, o.Alias, o.SpecialInContent, o.Reasoning = c.batch, c.queue, c.itl, c.metricsAlias, c.special, c.reasoning
-	if o.Sampling, err = c.sampling.settings(l.own); err != nil {
+	if err := c.sampling.check(); err != nil {
 		return nil, err
 	}
+	o.Sampling = c.sampling.over(l.own)
 	if o.Traces, err = c.traces.open(); err != nil {
 		return nil, err
 	}

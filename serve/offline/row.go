@@ -84,6 +84,7 @@ type Answer struct {
 	Key              string         `json:"key"` // of the row and what it was answered with
 	Text             *string        `json:"text,omitzero"`
 	Finish           serve.Finish   `json:"finish_reason,omitempty"`
+	Cut              serve.Cut      `json:"stop_reason,omitempty"` // what ended the text before its most tokens
 	PromptTokens     int            `json:"prompt_tokens,omitzero"`
 	CachedTokens     int            `json:"cached_tokens,omitzero"` // of the prompt
 	CompletionTokens int            `json:"completion_tokens,omitzero"`

@@ -230,7 +230,7 @@ func (r *runner) ask(ctx context.Context, row *Row, a *Answer) error {
 		return err
 	}
 	e, u := events[0], reply.Usage()
-	a.Text, a.Finish, a.Seed = &e.Text, e.Finish, &q.Sampler.Seed
+	a.Text, a.Finish, a.Cut, a.Seed = &e.Text, e.Finish, e.Cut, &q.Sampler.Seed
 	a.PromptTokens, a.CachedTokens, a.TokenIDs = len(ids), u.Cached, []int{}
 	tokens := e.Tokens
 	if n := len(tokens); n > 0 && !q.IgnoreEOS && r.o.IsEnd(tokens[n-1].ID) {

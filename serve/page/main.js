@@ -12,7 +12,7 @@ let lastTurn = null; // {user, node}
 
 const numbers = ["temperature", "top_p", "top_k", "min_p", "repeat_penalty", "max_tokens", "seed"];
 
-// sampling are the fields of a request as they stand.
+// sampling are the fields of a request as they stand; what is empty is the server's, which the field shows.
 function sampling() {
   const s = {};
   for (const name of numbers) if ($(name).value !== "") s[name] = Number($(name).value);
@@ -72,7 +72,7 @@ async function answer(card, user, policy, settings, signal) {
         out.text += piece;
         atEnd(() => show(body, out.text));
       }
-      if (c && c.finish_reason) out.finish = c.finish_reason;
+      if (c && c.finish_reason) [out.finish, out.why] = [c.finish_reason, c.stop_reason];
       if (e.timings) out.timings = e.timings;
       if (e.usage) out.usage = e.usage;
     }
@@ -113,7 +113,7 @@ function facts(a) {
     if (a.timings.kv_bytes) f.push("KV " + bytes(a.timings.kv_bytes));
     if (a.timings.cache_n) f.push(a.timings.cache_n + " prompt tokens cached");
   }
-  if (a.finish === "length") f.push("ended at the most tokens");
+  if (a.finish === "length") f.push({context: "the context is full", memory: "no memory for more"}[a.why] || "ended at the most tokens");
   if (a.finish === "stopped") f.push("stopped");
   return f;
 }
@@ -202,7 +202,7 @@ function grow() {
 }
 
 function summarise() {
-  const parts = ["temperature " + $("temperature").value];
+  const parts = ["temperature " + ($("temperature").value || $("temperature").placeholder)];
   if ($("system").value.trim()) parts.push("a system prompt");
   if ($("seed").value) parts.push("seed " + $("seed").value);
   $("summary").textContent = "· " + parts.join(", ");
@@ -213,6 +213,11 @@ async function connect() {
     props = await get("props");
     const names = (await get("v1/models")).data.map((m) => m.id);
     $("model").textContent = names[0] + " · context of " + props.default_generation_settings.n_ctx.toLocaleString("en") + " · " + props.kv_policy;
+    for (const name of numbers) {
+      const own = props.default_generation_settings[name];
+      if (own !== undefined) $(name).placeholder = own;
+    }
+    summarise();
     $("policyA").placeholder = props.kv_policy;
     $("known").replaceChildren(...props.kv_policies.map((p) => Object.assign(element("option"), {value: p})));
     $("status").textContent = "";

@@ -48,7 +48,7 @@ func (w *workspace) compactChosen() {
 		}
 		for g, chosen := range s.Select {
 			if chosen != nil {
-				c.compact(&views[g], chosen)
+				c.compact(&views[g], chosen, w.p.seen(s.Pos))
 			}
 		}
 		s.Views = views
@@ -65,18 +65,19 @@ func compactLayout(l kvpage.Layout) kvpage.Layout {
 	return l
 }
 
-// compact replaces a view by one of the chosen tokens.
-func (c *compacted) compact(v *View, chosen []int32) {
+// compact replaces a view by one of the chosen tokens. Those that no query sees have their place and are not read: their pages may not
+// be in memory.
+func (c *compacted) compact(v *View, chosen []int32, seen span) {
 	out := View{Layout: compactLayout(v.Layout), RecentLayout: compactLayout(v.RecentLayout)}
 	first := int32(0)
-	chosen, first, out.Pages = c.take(out.Layout, v.Layout, v.Pages, chosen, first)
-	_, _, out.Recent = c.take(out.RecentLayout, v.RecentLayout, v.Recent, chosen, first)
+	chosen, first, out.Pages = c.take(out.Layout, v.Layout, v.Pages, chosen, first, seen)
+	_, _, out.Recent = c.take(out.RecentLayout, v.RecentLayout, v.Recent, chosen, first, seen)
 	*v = out
 }
 
 // take copies the chosen tokens of some pages, whose first token is number first of the view; it returns what is left of
 // the list, the number after the last token, and the copies.
-func (c *compacted) take(l, from kvpage.Layout, pages []Page, chosen []int32, first int32) ([]int32, int32, []Page) {
+func (c *compacted) take(l, from kvpage.Layout, pages []Page, chosen []int32, first int32, seen span) ([]int32, int32, []Page) {
 	at := len(c.pages)
 	for i := range pages {
 		p := &pages[i]
@@ -87,7 +88,11 @@ func (c *compacted) take(l, from kvpage.Layout, pages []Page, chosen []int32, fi
 				c.addPage(l.PageBytes())
 			}
 			to := &c.pages[len(c.pages)-1]
-			c.move(l, to, from, p, slot)
+			if pos := p.Pos[slot]; pos < seen.low || pos > seen.high {
+				c.leave(l, to)
+			} else {
+				c.move(l, to, from, p, slot)
+			}
 			to.Pos = append(to.Pos, p.Pos[slot])
 			to.N++
 		}
@@ -112,6 +117,16 @@ func (c *compacted) move(l kvpage.Layout, to *Page, from kvpage.Layout, p *Page,
 	kvpage.ReadK(from, p.Data, slot, c.key)
 	kvpage.PutK(l, to.Data, to.N, c.key)
 	copy(l.VRow(to.Data, to.N), from.VRow(p.Data, slot))
+}
+
+// leave makes the next slot of a page zeros.
+func (c *compacted) leave(l kvpage.Layout, to *Page) {
+	c.key = grow(c.key, l.KeyDim)
+	clear(c.key)
+	kvpage.PutK(l, to.Data, to.N, c.key)
+	if !l.ValueInKey {
+		clear(l.VRow(to.Data, to.N))
+	}
 }
 
 // forget drops the references to pages.

@@ -14,7 +14,8 @@
 // Invariants:
 //  1. A row's result depends on its query, its view and the Phase, never on the other rows of the call, the other
 //     sequences, the number of threads or the page size.
-//  2. Pages that no query of the call can see are not touched, their positions apart.
+//  2. Pages that no query of the call can see are not touched, their positions apart; in Decode up to 15 selected tokens
+//     before a window are.
 //  3. No memory of a page's unused slots, whatever it holds, has an effect.
 //  4. A selection's result is that of dense attention over views that hold exactly the selected tokens, bit for bit, in
 //     either key order; of quantised keys, over the same codes and scales (Decode) or their float32 values (else).

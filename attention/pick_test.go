@@ -116,10 +116,27 @@ func checkSelections(t *testing.T, pool *kernels.Pool, ph kernels.Phase, c atten
 			picks[g] = chosen
 		}
 		same(name+" from tiles", run(base.Views, picks), want)
+		if ph != kernels.Decode {
+			same(name+" from tiles, of which those that nobody sees are not there", run(seenAlone(c.p.Window, &base), picks), want)
+		}
 		same(name+" from tiles of larger pages", run(each(nil, false, 64), picks), want)
 		same(name+" by token", run(each(nil, true, 16), picks), want)
 		same(name+" by token, larger pages", run(each(nil, true, 32), picks), want)
 	}
+}
+
+// seenAlone are a sequence's views without the pages that no query sees.
+func seenAlone(window int, s *Seq) (out []View) {
+	for _, v := range s.Views {
+		v.Pages = slices.Clone(v.Pages)
+		for i := range v.Pages {
+			if p := &v.Pages[i]; window > 0 && int(p.Pos[p.N-1]) <= int(slices.Min(s.Pos))-window {
+				p.Data = nil
+			}
+		}
+		out = append(out, v)
+	}
+	return out
 }
 
 // TestSelectionOfQuantisedKeys: choosing from a quantised view, and from one that holds only the tiles with chosen tokens,

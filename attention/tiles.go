@@ -2,6 +2,7 @@ package attention
 
 import (
 	"math"
+	"slices"
 	"sort"
 
 	"terrace/internal/kernels"
@@ -45,6 +46,14 @@ func (p *Params) sees(at int32) span {
 		s.low = max(s.low, at-at%int32(p.Chunk))
 	}
 	return s
+}
+
+// seen is the smallest range that holds every position that one of the queries sees.
+func (p *Params) seen(at []int32) span {
+	if len(at) == 0 {
+		return span{low: 0, high: -1}
+	}
+	return span{low: p.sees(slices.Min(at)).low, high: slices.Max(at)}
 }
 
 // tileRange is the smallest range of tiles that holds every token with a position in the span, without looking at more

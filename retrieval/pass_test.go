@@ -106,6 +106,42 @@ func TestBatchIsAlone(t *testing.T) {
 	}
 }
 
+// hoard is a store with memory kept for later transfers, which it gives back when it is asked to.
+type hoard struct {
+	offload.Store
+	bytes int64
+}
+
+func (h *hoard) Stats() offload.Stats {
+	st := h.Store.Stats()
+	st.HostBytes += h.bytes
+	return st
+}
+
+func (h *hoard) Trim() { h.bytes = 0; h.Store.Trim() }
+
+// TestStoreGivesBackFirst: a step that has no room is not refused before the store has given back what it keeps for later transfers,
+// whether that alone takes all memory or leaves too little for the step's plan.
+func TestStoreGivesBackFirst(t *testing.T) {
+	for _, blocks := range []int64{90, 70} {
+		bubble(t, fmt.Sprint(blocks), func(t *testing.T) {
+			spec := parsed(t, "full")
+			s := openScenario(t, spec, setup{blocks: 90})
+			defer s.close(t)
+			x := s.text(t, "text", spec)
+			if err := s.prompt(x, 250, 64); err != nil {
+				t.Fatal(err)
+			}
+			h := &hoard{Store: s.store, bytes: s.shared.o.BudgetBytes / 90 * blocks}
+			s.shared.o.Store = h
+			if err := s.step(x); err != nil || h.bytes != 0 {
+				t.Errorf("a step beside %d bytes: %v", h.bytes, err)
+			}
+			s.check(t)
+		})
+	}
+}
+
 // TestFailureStaysItsOwn: a sequence that fails in some layer is taken back, the others of the batch read and compute what they would have,
 // and the failed one goes on as if it had not been tried.
 func TestFailureStaysItsOwn(t *testing.T) {

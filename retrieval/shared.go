@@ -188,7 +188,8 @@ func (f *Shared) Begin(passes ...*Pass) error {
 	if !f.Tiered() {
 		return nil
 	}
-	if err := f.chargeStore(); err != nil {
+	err := f.chargeStore()
+	if err != nil && !errors.Is(err, kvmanager.ErrBudget) {
 		return err
 	}
 	f.growths = f.growths[:0]
@@ -206,7 +207,9 @@ func (f *Shared) Begin(passes ...*Pass) error {
 			f.growths = append(f.growths, x)
 		}
 	}
-	err := f.o.KV.Plan(f.growths)
+	if err == nil {
+		err = f.o.KV.Plan(f.growths)
+	}
 	if !errors.Is(err, kvmanager.ErrBudget) {
 		return err
 	}

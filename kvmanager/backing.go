@@ -148,13 +148,18 @@ func (k *homes) dropHome(h *home) error {
 
 func (k *homes) newHome() *home { return &home{seq: k.next(), current: true} }
 
-// store begins to write blocks under a home.
-func (k *backing) store(h *home, blocks []*block) error {
+// store begins to write blocks of one sequence under its home; those that others hold too stay under the home that they had before the fork,
+// since the sequence may write to another block of the same number while they read this one.
+func (k *backing) store(own *home, blocks []*block) error {
 	if len(blocks) == 0 {
 		return nil
 	}
 	recs := make([]offload.Record, len(blocks))
 	for i, b := range blocks {
+		h := own
+		if b.refs > 1 {
+			h = b.home
+		}
 		if b.home != h {
 			if err := k.leaveHome(b); err != nil {
 				return err

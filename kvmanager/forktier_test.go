@@ -1,6 +1,8 @@
 package kvmanager
 
 import (
+	"errors"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 
@@ -77,6 +79,58 @@ func TestForkOnTiers(t *testing.T) {
 		}
 		if n := readPasses(t, m, count, s); n != alone {
 			t.Errorf("the parent reads %d blocks in a pass once its forks are gone, before %d", n, alone)
+		}
+	})
+}
+
+// TestSharedBlocksStayTheirOwn: pages that a fork shares and that are stored only then are the fork's still when its parent has taken them
+// back and written others of the same numbers, which are stored too.
+func TestSharedBlocksStayTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, _ := onTiers(t, shape(kvpage.F32, 0), 60)
+		m := open(t, o)
+		s, want := m.NewSequence(), newReference(o)
+		defer s.Free()
+		ids := func(from int) (ids []int) {
+			for i := range 64 {
+				ids = append(ids, (from+i)%97)
+			}
+			return ids
+		}
+		grow(t, o, s, want, ids(0), 0)
+		f, err := s.Fork()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Free()
+		kept := want.clone()
+		leave := func() {
+			t.Helper()
+			if err := errors.Join(s.releaseAll(), f.releaseAll()); err != nil {
+				t.Fatal(err)
+			}
+			room := m.o.BudgetBytes - m.inUse + m.inUse/2
+			for m.Charge(room) != nil { // as much as can leave
+				room -= 4096
+			}
+			m.Refund(room)
+			if err := m.Settle(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leave()
+		if err := s.Truncate(16); err != nil {
+			t.Fatal(err)
+		}
+		for i := range want.ids {
+			want.ids[i], want.pos[i] = want.ids[i][:16], want.pos[i][:16]
+		}
+		grow(t, o, s, want, ids(40), 16)
+		leave()
+		rng := rand.New(rand.NewPCG(1, 1))
+		for range 2 {
+			walk(t, o, f, kept, rng, seenPages{})
+			walk(t, o, s, want, rng, seenPages{})
 		}
 	})
 }

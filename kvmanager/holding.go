@@ -154,6 +154,13 @@ func (t *tiered) awaitStored(layer, n int) error {
 	if n > len(blocks) {
 		return fmt.Errorf("kvmanager: layer %d has %d blocks, not %d: %w", layer, len(blocks), n, ErrPlan)
 	}
+	for i, b := range blocks[:n] {
+		if b.refs > 1 { // each sequence has its own there
+			if err := t.ownBlock(layer, i); err != nil {
+				return fmt.Errorf("kvmanager: layer %d: %w", layer, err)
+			}
+		}
+	}
 	var out []*block
 	for _, b := range blocks[:n] {
 		if b.reading() {

@@ -304,7 +304,10 @@ func (t *tiered) share(fork layerStore) error {
 		lb := &t.layers[layer]
 		f.layers[layer].blocks, f.layers[layer].reordered = slices.Clone(lb.blocks), lb.reordered
 		for _, b := range lb.blocks {
-			b.refs++
+			if b.refs++; b.home == nil { // its number there, until it is stored
+				b.home = t.home
+				t.home.records++
+			}
 		}
 		f.show(layer, 0, false)
 		f.mark(layer)

@@ -13,7 +13,7 @@
 // Layers may differ (cacheshape): each has its own page size, a layer without KV has no pages, and one that reads an earlier layer's KV
 // reads the owner's. Beside KV a sequence has the state of recurrent layers (states.go): two copies, of which States.Layer hands out one to
 // read and one to write, States.Commit turns them about, and Truncate goes back to a state that is known (States.Before). They are charged
-// to the budget, stay in host memory, and are copied by Fork.
+// to the budget, stay in host memory while the text runs (Suspend stores them below), and are copied by Fork.
 //
 // Invariants (cited by number in the code, checked by Manager.Check):
 //  1. every page of a slab is either free or referenced; references equal the sequences' page lists that hold it.

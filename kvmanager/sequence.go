@@ -138,6 +138,9 @@ func (s *Sequence) Reserve(layer, n int) (apart bool, err error) {
 
 // reserve makes room for n more tokens in every head of a layer, or changes nothing.
 func (s *Sequence) reserve(layer, n int) error {
+	if s.states.suspended {
+		return errSuspended
+	}
 	err := s.enc.reserve(layer, n)
 	if err == nil {
 		more := s.lists.counts(layer)
@@ -212,6 +215,9 @@ func (s *Sequence) Together(n int) int {
 // that follow would read tokens that Slide has freed, ErrPlan where the state of recurrent layers is not known there (States.Before), or
 // inactive tokens lie on both sides: then nothing has changed.
 func (s *Sequence) Truncate(next int32) error {
+	if s.states.suspended {
+		return errSuspended
+	}
 	if err := errors.Join(s.reaches(next), s.states.checkCut(next), s.swaps.parts(next)); err != nil {
 		return err
 	}
@@ -252,6 +258,9 @@ func (s *Sequence) truncateLayer(layer int, next int32) error {
 func (s *Sequence) Fork() (*Sequence, error) {
 	if s.closed {
 		return nil, fmt.Errorf("kvmanager: fork: %w", ErrClosed)
+	}
+	if s.states.suspended {
+		return nil, errSuspended
 	}
 	if len(s.swaps.inactive) > 0 {
 		return nil, fmt.Errorf("kvmanager: fork of a sequence with inactive tokens: %w", ErrPlan)
@@ -296,6 +305,9 @@ func (s *Sequence) Prefetch(layer int, low int32) {
 func (s *Sequence) Acquire(layer int, low int32) error {
 	if s.closed {
 		return fmt.Errorf("kvmanager: acquire: %w", ErrClosed)
+	}
+	if s.states.suspended {
+		return errSuspended
 	}
 	return s.store.acquire(layer, low)
 }

@@ -14,6 +14,9 @@ type States struct {
 	pending    []bool // [layers] the pass in progress has written the layer's part of other; nil = there is no such pass
 	saved      []*stateCopy
 	pin        int32 // what is saved of these first tokens stays; 0 = nothing does
+
+	suspended bool   // Sequence.Suspend
+	home      uint64 // under which the backing store has the state of a suspended sequence; 0 = it has none
 }
 
 // stateCopy is the state of all layers after some tokens; data nil = unknown, but after none: zeros.
@@ -194,8 +197,9 @@ func (x *States) free() {
 	for len(x.saved) > 0 {
 		x.dropSaved(0)
 	}
-	if x.now.data != nil {
-		x.m.Refund(2 * x.m.StateBytes())
+	x.unload()
+	if x.home != 0 {
+		x.m.note(x.dropStored(x.m.backing))
 	}
 	*x = States{m: x.m}
 }

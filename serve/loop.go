@@ -305,7 +305,7 @@ func (l *loop) step() bool {
 		l.fail(q, e)
 	}
 	for _, id := range next.Swap {
-		l.swapOut(lookup(l.running, id))
+		l.swapOut(lookup(l.running, id), true)
 	}
 	for _, id := range next.Resume {
 		l.begin(move(&l.swapped, &l.running, id))
@@ -350,9 +350,28 @@ func (l *loop) begin(q *sequence) {
 		q.span("swapped out", q.away, time.Now(), "", 0)
 		q.away = time.Time{}
 	}
+	if q.kept && l.resume(q) {
+		return
+	}
 	if err := guard.Run(func() error { return q.open(l.e, l.o) }); err != nil {
 		l.trouble(q, err)
 	}
+}
+
+// resume brings a suspended session back, or has the sequence wait for room until another leaves; false: it is lost, and the text is
+// read again.
+func (l *loop) resume(q *sequence) bool {
+	err := guard.Run(q.session.Resume)
+	if q.kept = err != nil; err == nil {
+		return true
+	}
+	if short(err) && len(l.running) > 1 {
+		q.waits, q.away = l.left, time.Now()
+		move(&l.running, &l.swapped, q.id)
+		return true
+	}
+	l.mine(q, (*sequence).swapOut)
+	return false
 }
 
 // mine does something for a sequence; a panic on the way is the end of its request alone.
@@ -383,6 +402,10 @@ func (l *loop) trouble(q *sequence, err error) {
 			youngest = r
 		}
 	}
+	full := errors.Is(err, offload.ErrFull)
+	if short(err) && (full || others == 0 && !l.freed) && l.forget() && q.session != nil {
+		return // there is more room in the next step
+	}
 	switch {
 	case short(err) && others == 0 && !l.freed && decodes(q):
 		l.mine(q, func(q *sequence) {
@@ -392,20 +415,41 @@ func (l *loop) trouble(q *sequence, err error) {
 	case !short(err) || others == 0 && !l.freed:
 		l.fail(q, err)
 	case q.session == nil: // it has to begin again
-		l.swapOut(q)
+		l.swapOut(q, false)
 	case others > 0:
 		youngest.waits = l.left
-		l.swapOut(youngest)
+		l.swapOut(youngest, !full)
 	} // else there is more room in the next step, without those who have just left
 }
 
-func (l *loop) swapOut(q *sequence) {
+// forget has the youngest of those that are swapped out with their sessions give these back; false = there is none.
+func (l *loop) forget() bool {
+	var youngest *sequence
+	for _, q := range l.swapped {
+		if q.kept && (youngest == nil || q.id > youngest.id) {
+			youngest = q
+		}
+	}
+	if youngest == nil {
+		return false
+	}
+	l.mine(youngest, (*sequence).swapOut)
+	l.freed = true
+	return true
+}
+
+// swapOut has a sequence leave its room to others; with keep its KV and state stay on the tier below, if there is one.
+func (l *loop) swapOut(q *sequence, keep bool) {
 	l.m.preemptions.Add(1)
 	q.away, l.freed = time.Now(), true
 	move(&l.running, &l.swapped, q.id)
 	l.mine(q, func(q *sequence) {
 		if l.crash != nil {
 			l.crash("swap")
+		}
+		if keep && q.suspend() {
+			l.m.suspended.Add(1)
+			return
 		}
 		q.swapOut()
 	})

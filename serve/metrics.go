@@ -36,8 +36,9 @@ func newCounted(by meter.Meter, kind meter.Kind, name, help string) counted {
 
 // countedTokens are sums over all requests.
 type countedTokens struct {
-	promptTokens, cachedTokens, generated   counted
-	preemptions, queries, drafted, accepted counted
+	promptTokens, cachedTokens, generated counted
+	preemptions, suspended                counted
+	queries, drafted, accepted            counted
 }
 
 // durations are distributions of times and lengths.
@@ -78,6 +79,7 @@ func newMetrics(by func() meter.Meter) *metrics {
 	m.usage = gauge("terrace_kv_cache_usage_perc", "KV in use by tier, as a share of its capacity (1 = full); tiers without a limit have none.", "tier")
 	m.policies = counter("terrace_policy_seconds_total", "Time that policies took to decide what is kept and read, by policy.", "policy")
 	m.preemptions = count("terrace_num_preemptions_total", "Texts that left their memory to others for a while.")
+	m.suspended = count("terrace_num_suspensions_total", "Of them those whose KV and state stayed on a lower tier and were not computed again.")
 	m.drafted = count("terrace_spec_decode_num_draft_tokens_total", "Guesses that were read with a token (--speculate).")
 	m.accepted = count("terrace_spec_decode_num_accepted_tokens_total", "Guesses that the model chose.")
 	m.running = newCounted(m.meter, meter.Gauge, "terrace_num_requests_running", "Requests being served.")

@@ -45,6 +45,7 @@ type sequence struct {
 // progress is how far the session has come.
 type progress struct {
 	fresh   bool // the session has read nothing yet
+	kept    bool // swapped out with its session, which is suspended
 	reading *engine.PromptReading
 	gen     *engine.Generation
 	next    int   // token that the next step reads
@@ -92,7 +93,7 @@ type standing struct {
 // view is what the scheduler knows of it, where so many choices have left the loop.
 func (q *sequence) view(e *engine.Engine, left int64) schedule.Request {
 	read := len(q.prompt)
-	v := schedule.Request{Stuck: q.waits == left, ID: q.id, Key: q.job.r.key, Unread: read, Extra: max(0, e.KVTokens(read+1)-read-e.PageTokens())}
+	v := schedule.Request{Stuck: q.waits == left, Kept: q.kept, ID: q.id, Key: q.job.r.key, Unread: read, Extra: max(0, e.KVTokens(read+1)-read-e.PageTokens())}
 	if q.under.Causal() { // else a policy keeps fewer
 		v.Most = e.KVTokens(min(read+max(q.job.r.MaxTokens, 1)-1, e.Options().Context)) // the last token is not read
 	}
@@ -216,7 +217,7 @@ func (q *sequence) close() {
 	if q.session != nil {
 		s := q.session
 		q.dropGuesses()
-		q.session, q.reading, q.fresh = nil, nil, false
+		q.session, q.reading, q.fresh, q.kept = nil, nil, false, false
 		s.Close()
 	}
 }
@@ -279,6 +280,17 @@ func (q *sequence) event(more bool) Event {
 	e.Text, e.Tokens = q.piece, q.tokens
 	q.piece, q.tokens = "", nil
 	return e
+}
+
+// suspend leaves the session's KV and state on the tier below, for the time that the sequence is swapped out; false where they cannot
+// stay there.
+func (q *sequence) suspend() bool {
+	if q.session == nil || q.fresh || q.reading != nil || q.settle() != nil {
+		return false
+	}
+	q.dropGuesses()
+	q.kept = q.session.Suspend() == nil
+	return q.kept
 }
 
 // swapOut gives the session back; the text is read again as it was read, when the sequence runs again.

@@ -78,7 +78,7 @@ func TestStress(t *testing.T) {
 	if most := resident + resident/2 + 64<<10; residentAfter > most {
 		t.Errorf("%d KiB resident, %d after a third of the requests", residentAfter, resident)
 	}
-	if sum.answered.Load() < int64(rounds*stressAsks/3) || sum.swapped.Load() == 0 || sum.cached.Load() == 0 {
+	if sum.answered.Load() < int64(rounds*stressAsks/3) || *stressRequests >= 1000 && sum.swapped.Load() == 0 || sum.cached.Load() == 0 { // few leave memory, which depends on what runs beside
 		t.Error("the test sees little")
 	}
 }

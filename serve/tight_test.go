@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"terrace/internal/kernels/quant"
 	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/offload"
 	"terrace/tokenizer"
 	"terrace/weights/convert"
 )
@@ -39,26 +41,33 @@ func (b *bench) fitsAlone(policy, prompt string, n int) (text string, read int, 
 	return res.Text, len(ids), nil
 }
 
-// TestRecurrentPressure: texts of a model with recurrent layers, for half of whose states there is room, leave it and come back, with KV in
-// memory and with an SSD below it; each is what it is alone.
-func TestRecurrentPressure(t *testing.T) {
+// recurrentModel is the file of a model with three recurrent layers and one that attends.
+func recurrentModel(t *testing.T) string {
+	t.Helper()
 	spec := convert.Spec{Arch: "qwen35", Layers: 4, Hidden: 64, HeadDim: 32, Vocab: 300, Context: 400, Seed: 9}
 	spec.SetDefaults()
 	path := filepath.Join(t.TempDir(), "m.gguf")
 	if err := convert.Synthesize(t.Context(), path, spec, convert.Options{Type: quant.Q8_0}); err != nil {
 		t.Fatal(err)
 	}
+	return path
+}
+
+// TestRecurrentPressure: texts of a model with recurrent layers, for half of whose states there is room, leave it and come back, with KV in
+// memory and with an SSD below it; each is what it is alone.
+func TestRecurrentPressure(t *testing.T) {
+	path := recurrentModel(t)
 	const (
 		states = 2 * 3 * 4 * (128*128 + 3*3*128) // of a text, twice over: three layers, float32
 		tokens = 2 * 2 * 32                      // bytes of one: K and V, f16, of one layer
 	)
-	for _, ssd := range []bool{false, true} {
-		t.Run(fmt.Sprint(ssd), func(t *testing.T) {
+	for name, ssd := range map[string]int64{"host alone": 0, "SSD": 8 << 20, "SSD for one state": states/2 + 96<<10} {
+		t.Run(name, func(t *testing.T) {
 			b := newBenchOn(t, path, func(*tokenizer.Vocab) {}, func() engine.Options {
 				eo := engine.Options{Context: 400, KVBudgetBytes: 3*states + 330*tokens}
-				if ssd {
+				if ssd > 0 {
 					eo.KVBudgetBytes = 0
-					eo.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: 3*states + 64<<10}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 8 << 20}}
+					eo.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: 3*states + 64<<10}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: ssd}}
 				}
 				return eo
 			}, Options{Batch: 6, Queue: 16}, func(*engine.Engine) {})
@@ -92,6 +101,55 @@ func TestRecurrentPressure(t *testing.T) {
 			wg.Wait()
 			if n := valueIn(t, b, "terrace_num_preemptions_total"); n == 0 {
 				t.Error("nothing was swapped out: the test sees nothing")
+			}
+			if n := valueIn(t, b, "terrace_num_suspensions_total"); (n > 0) != (ssd > 0) {
+				t.Errorf("%v of those swapped out stayed on the tier below", n)
+			}
+		})
+	}
+}
+
+// TestFullTier: where the tier below is full nobody is suspended to it, and the text that runs goes on in the room that a suspended one has
+// there, which is read again then.
+func TestFullTier(t *testing.T) {
+	for name, errs := range map[string][2]error{"room in memory is short, then the tier full": {kvmanager.ErrBudget, offload.ErrFull}, "the tier is full": {offload.ErrFull, nil}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBenchOn(t, recurrentModel(t), func(*tokenizer.Vocab) {}, func() engine.Options {
+				return engine.Options{Context: 400, Tiers: []tier.Tier{{Kind: tier.Host, CapacityBytes: 4 << 20}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 8 << 20}}}
+			}, Options{Batch: 2, Queue: 16}, func(*engine.Engine) {})
+			together, alone := 0, 0
+			b.loop.batch = func(sessions []*engine.Session, ids []int) error {
+				switch {
+				case len(sessions) == 2:
+					if together++; together == 4 {
+						if err := b.loop.e.DecodeBatch(sessions[1:], ids[1:]); err != nil {
+							return err
+						}
+						return &engine.BatchError{Errors: []error{errs[0], nil}}
+					}
+				case together > 0:
+					if alone++; alone == 3 && errs[1] != nil {
+						return errs[1]
+					}
+				}
+				return b.loop.e.DecodeBatch(sessions, ids)
+			}
+			prompt := strings.Repeat("a request; ", 3)
+			want, _, err := b.fitsAlone("full", prompt, 60)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, out := b.post("/v1/completions", fmt.Sprintf(`{"prompt": %s, "max_tokens": 60, "temperature": 0, "n": 2}`, jsonText(prompt)))
+			var reply struct{ Choices []struct{ Text string } }
+			if err := json.Unmarshal([]byte(out), &reply); err != nil || status != 200 || len(reply.Choices) != 2 || reply.Choices[0].Text != want || reply.Choices[1].Text != want {
+				t.Errorf("%d %.500s, want twice %q", status, out, want)
+			}
+			suspended := 0.0
+			if errs[1] != nil {
+				suspended = 1
+			}
+			if together < 4 || valueIn(t, b, "terrace_num_suspensions_total") != suspended || valueIn(t, b, "terrace_num_preemptions_total") != 1 {
+				t.Errorf("%d steps together; %v suspended of %v swapped out", together, valueIn(t, b, "terrace_num_suspensions_total"), valueIn(t, b, "terrace_num_preemptions_total"))
 			}
 		})
 	}

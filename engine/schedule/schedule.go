@@ -15,6 +15,7 @@ type Request struct {
 	Held   int    // tokens that its KV takes now, or took when it was swapped out
 	Most   int    // tokens' worth of room that its KV will take at least once it ends
 	Extra  int    // tokens' worth of room that its KV takes beside its tokens
+	Kept   bool   // it was swapped out with its KV, and goes on where it was
 	Stuck  bool   // it had no room beside others, none of whom has left since
 }
 
@@ -136,7 +137,9 @@ func (p *planner) resume() {
 			return
 		}
 		p.step.Resume = append(p.step.Resume, r.ID)
-		r.Unread, r.Held = max(r.Unread, r.Held), 0
+		if !r.Kept {
+			r.Unread, r.Held = max(r.Unread, r.Held), 0
+		}
 		p.Running = append(p.Running, r)
 	}
 }

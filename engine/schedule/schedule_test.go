@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestNext reads states as text: a line a request, "waiting|running|swapped ID key=K unread=N held=N most=N least=N part=N extra=N stuck=1".
+// TestNext reads states as text: a line a request, "waiting|running|swapped ID key=K unread=N held=N most=N least=N part=N extra=N stuck=1 kept=1".
 func TestNext(t *testing.T) {
 	datadriven.RunTest(t, "testdata/next", func(t *testing.T, d *datadriven.TestData) string {
 		s := State{Slots: 8, Budget: 64, Page: 16, Ledger: Ledger{}}
@@ -58,6 +58,8 @@ func TestNext(t *testing.T) {
 					r.Extra = n
 				case "stuck":
 					r.Stuck = true
+				case "kept":
+					r.Kept = true
 				default:
 					d.Fatalf(t, "%s", kv)
 				}

@@ -128,7 +128,7 @@ func (f *File) Longest(o Options, roomBytes int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if needs := spec.Needs(); needs.Decomposition || needs.KeyBasis {
+	if len(spec.Needs().OfModel) > 0 {
 		return 0, fmt.Errorf("terrace: %s decomposes the model first: what it keeps is not known from the shape: %w", spec, ErrOption)
 	}
 	texts := int64(max(o.Batch, 1))
@@ -194,7 +194,7 @@ func (o *Options) addTexts(eo *engine.Options, tok *tokenizer.Tokenizer) error {
 	if err != nil {
 		return err
 	}
-	if eo.Repeat, err = texts.Repeat(tok); err != nil && spec.Needs().Repeat {
+	if eo.Repeat, err = texts.Repeat(tok); err != nil && spec.Rereads() {
 		return err
 	}
 	if err = o.addFilters(eo, spec); err != nil {

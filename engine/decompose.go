@@ -17,24 +17,45 @@ import (
 // calibrationTokens is how many tokens of the sample text are read to decompose a model's queries.
 const calibrationTokens = 512
 
-// learn gives policies what they need of the model beside the text: the singular vectors of its queries (InfiniGen; algorithms.md
-// 5.3) or of its keys (KVSwap): from the cache folder, else by reading the sample text once. Cost: one prefill of 512 tokens and an
-// eigendecomposition a KV head, dk × dk, or a layer, of all its heads' keys.
-func (e *Engine) learn(n policy.Needs) error {
-	m, shape := e.policyModel(), e.retrieval.Shape()
-	if n.Decomposition && shape.Decomposition == nil {
-		d, err := e.learned("queries", policy.NewDecomposition(m))
-		if err != nil {
-			return err
-		}
-		shape.Decomposition = d
+// ofModel work out what policies see of a model (policy.Needs.OfModel), by the observation's key; filled by the init of their files.
+var ofModel = map[string]func(e *Engine, o policy.Observation) (any, error){}
+
+// registerOfModel says what works out the observations of a key. A key that is taken is a bug.
+func registerOfModel(key string, work func(e *Engine, o policy.Observation) (any, error)) {
+	if ofModel[key] != nil {
+		panic("engine: worked out twice: " + key)
 	}
-	if n.KeyBasis && shape.KeyBasis == nil {
-		d, err := e.learned("keys", policy.NewKeyBasis(m))
+	ofModel[key] = work
+}
+
+// The singular vectors of a model's queries (InfiniGen; algorithms.md 5.3) and of its keys (KVSwap) are in the cache folder, else made by
+// reading the sample text once. Cost: one prefill of 512 tokens and an eigendecomposition a KV head, dk × dk, or a layer, of all its
+// heads' keys.
+func init() {
+	registerOfModel(policy.QueryBasis{}.Key(), func(e *Engine, o policy.Observation) (any, error) {
+		return e.learned(o.Key(), policy.NewDecomposition(e.policyModel()))
+	})
+	registerOfModel(policy.KeyBasis{}.Key(), func(e *Engine, o policy.Observation) (any, error) {
+		return e.learned(o.Key(), policy.NewKeyBasis(e.policyModel()))
+	})
+}
+
+// learn gives policies what they need of the model beside the text, once.
+func (e *Engine) learn(n policy.Needs) error {
+	shape := e.retrieval.Shape()
+	for _, o := range n.OfModel {
+		if _, ok := policy.Seen[any](shape.Observed, o); ok {
+			continue
+		}
+		work := ofModel[o.Key()]
+		if work == nil {
+			return fmt.Errorf("engine: a policy wants to see %s of the model (%s), which nobody works out: %w", o, o.Key(), policy.ErrModel)
+		}
+		value, err := work(e, o)
 		if err != nil {
 			return err
 		}
-		shape.KeyBasis = d
+		shape.Observed = append(shape.Observed, policy.Observed{Of: o, Value: value})
 	}
 	return nil
 }

@@ -75,12 +75,12 @@ func (s *Session) Watch(under *policy.Spec) error {
 
 // OwnRows is how many of a prompt's last tokens must be read under the policy itself; ok is false if it has to see all, or
 // if KV lies on tiers: how it lies there, and what a drive makes of it, belongs to the policy that the engine was opened with.
-// A policy with WatchQueries must have watched those before (Watch).
+// A policy.Watcher must have watched those before (Watch).
 func (e *Engine) OwnRows(spec *policy.Spec) (rows int, ok bool) {
 	if e.retrieval.Tiered() || slices.ContainsFunc(e.m.Ropes, model.Rope.ByLength) {
 		return 0, false
 	}
-	return spec.Needs().OwnRows()
+	return spec.OwnRows()
 }
 
 // checkPolicy refuses policies that need what nothing here gives.
@@ -98,7 +98,7 @@ func (e *Engine) Permits(under *policy.Spec) error {
 		return nil
 	}
 	err := e.o.checkKV(e.m, under)
-	if n := under.Needs(); err == nil && !n.Decomposition && !n.KeyBasis { // which are made where a session begins
+	if err == nil && len(under.Needs().OfModel) == 0 { // which is made where a session begins
 		_, err = under.New(e.policyModel())
 	}
 	return cmp.Or(err, e.tiers.permit(under, e.policy))

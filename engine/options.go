@@ -109,7 +109,7 @@ func (o *Options) checkKV(m *model.Model, spec *policy.Spec) error {
 			return fmt.Errorf("engine: heads of %d numbers cannot be rotated, an odd number has no Hadamard matrix: %w", dim, model.ErrUnsupported)
 		}
 	}
-	if n := spec.Needs(); o.Rotate.Keys() && (n.QueryStats || n.OwnChannels) {
+	if n := spec.Needs(); o.Rotate.Keys() && n.OwnChannels {
 		return fmt.Errorf("engine: policy %s needs queries or keys in the model's own channels, which the rotation hides; --kv-rotate=v leaves keys as they are: %w", spec, model.ErrUnsupported)
 	}
 	if (o.KType.Quantised() || o.VType.Quantised()) && spec.DropsEachStep() {

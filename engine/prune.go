@@ -52,7 +52,11 @@ func (w *wholePrompt) pruneLayer(layer int) error {
 // survivors asks the policy, and returns the numbers of the rows that go on, ascending: nil for all of them.
 func (w *wholePrompt) survivors(layer int) ([]int, error) {
 	rows, set := policy.Rows{}, w.s.text.Policy()
-	set.Pruner.KeepRows(w.s.text.Layer(layer, w.total), w.pos, &rows)
+	l, err := w.s.text.Decided(layer, w.total)
+	if err != nil {
+		return nil, err
+	}
+	set.Pruner.KeepRows(l, w.pos, &rows)
 	if rows.All {
 		return nil, nil
 	}

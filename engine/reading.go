@@ -59,7 +59,7 @@ func (r *PromptReading) LeastTokens() int {
 	switch {
 	case readsByLayer(r.s.text.Policy()) || r.s.text.OnDrives() && r.hooks.Each == nil || needs.WholePrompt:
 		return left
-	case needs.PromptSums == policy.AllRows || needs.Queries == policy.AllRows || needs.Weights != 0 || needs.QueryStats || l.K.Quantised() || l.V.Quantised():
+	case needs.PromptSums == policy.AllRows || needs.Queries == policy.AllRows || needs.Weights != 0 || needs.ObservesPrompt() || l.K.Quantised() || l.V.Quantised():
 		return min(left, r.s.e.o.ChunkTokens)
 	}
 	return min(left, 1)

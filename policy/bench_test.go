@@ -42,7 +42,7 @@ func wideLayer(tokens int) *Layer {
 		w.key[i] = float32(r.NormFloat64())
 	}
 	l := &Layer{Index: 3, Layers: 30, Heads: 9, KVHeads: 3, KeyDim: 64, ValueDim: 64, N: tokens, Prompt: tokens, KV: w, Scores: w,
-		Rope: halfRope{10000}, Queries: make([]float32, 64*9*64), Rows: 64, Stats: NewQueryStats(9, 64), SumRows: 64}
+		Rope: halfRope{10000}, Queries: make([]float32, 64*9*64), Rows: 64, SumRows: 64}
 	for i := range l.Queries {
 		l.Queries[i] = float32(r.NormFloat64())
 	}
@@ -52,7 +52,9 @@ func wideLayer(tokens int) *Layer {
 	for range 9 {
 		l.ColumnSums = append(l.ColumnSums, w.scores[:tokens])
 	}
-	l.Stats.Add(l.Queries, 64)
+	stats := NewQueryStats(9, 64)
+	stats.Add(l.Queries, 64)
+	l.Observed = []Observed{{QueryStatistics{From: 4}, stats}}
 	return l
 }
 

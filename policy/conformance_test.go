@@ -193,7 +193,7 @@ func conformPrefill(t *testing.T, spec string, set *Set, s *scene) {
 		}
 	}
 	if set.Masker != nil {
-		l := s.weighted(s.layer(0, AllRows, -1), set.Masker.Needs().Weights)
+		l := s.weighted(s.layer(0, AllRows), set.Masker.Needs().Weights)
 		before := snapshot(l)
 		var m Mask
 		set.Masker.MaskPrompt(l, &m)
@@ -204,7 +204,7 @@ func conformPrefill(t *testing.T, spec string, set *Set, s *scene) {
 
 func conformSelect(t *testing.T, spec string, set *Set, s *scene, whole bool) *Selection {
 	t.Helper()
-	l := s.layer(0, 1, -1)
+	l := s.layer(0, 1)
 	if set.Projector != nil {
 		l.Scores = project(s, set.Projector)
 	}

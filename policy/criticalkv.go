@@ -27,6 +27,14 @@ type criticalKV struct {
 	share []int // of each head
 }
 
+// OutputNorms is the [Observation] of what values bring to a layer's output: a func(dst [][]float32) that fills dst [Heads][tokens of its KV
+// head] with ‖W_O·v‖₁, the L1 norm of what a query head adds to the output for each unit of weight on a token, worked out at each call.
+type OutputNorms struct{}
+
+// Key implements [Observation].
+func (OutputNorms) Key() string    { return "output_norms" }
+func (OutputNorms) String() string { return "norms of projected values" }
+
 func init() {
 	register(Info{
 		Name:          "criticalkv",
@@ -63,7 +71,7 @@ func (p *criticalKV) Bind(m Model) error { return bind(p.inner, m) }
 // Needs are the wrapped policy's, and what values bring to the output.
 func (p *criticalKV) Needs() Needs {
 	n := p.inner.Needs()
-	n.OutputNorms = true
+	n.Observations = unite(n.Observations, []Observation{OutputNorms{}})
 	return n
 }
 
@@ -117,7 +125,8 @@ func (p *criticalKV) measure(l *Layer) {
 	for h := range p.norms {
 		p.norms[h] = sized(p.norms[h], l.Tokens(h/l.Group()))
 	}
-	l.OutputNorms(p.norms)
+	fill, _ := Seen[func(dst [][]float32)](l.Observed, OutputNorms{})
+	fill(p.norms)
 	for g, row := range p.sizes {
 		clear(row)
 		for _, norms := range p.norms[g*l.Group() : (g+1)*l.Group()] {

@@ -12,6 +12,20 @@ import (
 	"terrace/internal/cacheshape"
 )
 
+// QueryBasis is the [Observation] of a model's queries: a *Decomposition ([NewDecomposition]).
+type QueryBasis struct{}
+
+// Key implements [Observation]; it is a part of the file name of what is kept.
+func (QueryBasis) Key() string    { return "queries" }
+func (QueryBasis) String() string { return "SVD of the model's queries" }
+
+// KeyBasis is the [Observation] of a model's keys, of all heads together: a *Decomposition ([NewKeyBasis]).
+type KeyBasis struct{}
+
+// Key implements [Observation]; it is a part of the file name of what is kept.
+func (KeyBasis) Key() string    { return "keys" }
+func (KeyBasis) String() string { return "SVD of the model's keys" }
+
 // Decomposition is InfiniGen's skewing of a model: per layer and KV head an orthogonal matrix whose rows are directions of
 // the query-key space, by falling joint energy. It is computed once a model and stored by the engine. [NewKeyBasis] makes one of
 // the keys of all heads together. Layers that keep no keys have none.

@@ -13,12 +13,14 @@
 //   - [Selector]: which tokens this step's query reads (quest, sparq, infinigen, hillinfer, ...)
 //   - [HeadScoring]: what a selector has picked each KV head's tokens by, which decides what stays in memory (infinigen, sparq)
 //   - [Projector]: the columns of an approximate key, fixed after the prompt (infinigen)
+//   - [Watcher]: who sees all queries of a prompt as they come (infinigen)
 //   - [RowPruner], [BlockSwapper], [StepPruner]: which hidden rows travel on, and which come back (sliminfer, lazyllm)
 //   - [Masker]: which part of the prefill attention is computed (minference, flexprefill)
 //   - [Placer]: where tokens lie, and what moves after each step (hillinfer)
 //
 // [Parse] reads a command line's text into a [Spec]; [Spec.New] makes a fresh instance for one sequence, as a [Set] with
 // at most one provider of each capability. [Needs] say what the engine has to observe; it computes nothing else.
+// What [Layer] has no field for is an [Observation], by its key.
 //
 // Units and shapes: counts are tokens; an index is a place in the cache order of one KV head (0 = oldest cached token), a
 // position is a token's place in the text; heads are query heads, kvHead = head / (Heads/KVHeads). Matrices are row-major

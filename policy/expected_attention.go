@@ -17,7 +17,9 @@ type expectedAttention struct {
 	future, sinks     int
 	covariance, vnorm bool
 	epsilon           float64
+	queries           Observation // QueryStatistics
 
+	stats       *QueryStats // of the layer that is scored
 	buf         []float32
 	turn, cross []float64 // average rotation: what each dimension gets from itself and from its partner
 	partner     []int
@@ -48,12 +50,13 @@ func init() {
 			scored: scored{base: a.base(), budget: a.budget()}, ropeOf: -1,
 			future: a.int("n_future_positions", 1, 1<<20), sinks: a.int("n_sink", 0, maxTokens),
 			covariance: a.bool("use_covariance"), vnorm: a.bool("use_vnorm"), epsilon: a.float("epsilon", 0, 1e9),
+			queries: QueryStatistics{From: a.int("n_sink", 0, maxTokens)},
 		}
 	})
 }
 
 func (p *expectedAttention) Needs() Needs {
-	return Needs{Keys: true, Values: p.vnorm, QueryStats: true, QueryStatsFrom: p.sinks}
+	return Needs{Keys: true, Values: p.vnorm, OwnChannels: true, Observations: []Observation{p.queries}}
 }
 
 func (p *expectedAttention) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p, l, keep) }
@@ -61,6 +64,7 @@ func (p *expectedAttention) KeepPrompt(l *Layer, keep *Selection) { p.keepBest(p
 // Score is the expected weight times the value's norm; sinks get the highest score plus 1.
 func (p *expectedAttention) Score(l *Layer, _ int, dst [][]float32) {
 	p.averageRope(l)
+	p.stats, _ = Seen[*QueryStats](l.Observed, p.queries)
 	group := l.Group()
 	for g, row := range dst {
 		clear(row)
@@ -143,14 +147,14 @@ func (p *expectedAttention) pair(l *Layer) {
 func (p *expectedAttention) statistics(l *Layer, head int) {
 	d := l.KeyDim
 	p.tmp, p.mean, p.cov = sized(p.tmp, d*d), sized(p.mean, d), sized(p.cov, d*d)
-	l.Stats.mean(head, p.tmp[:d])
+	p.stats.mean(head, p.tmp[:d])
 	for i := range d {
 		p.mean[i] = (p.turn[i]*p.tmp[i] + p.cross[i]*p.tmp[p.partner[i]]) / math.Sqrt(float64(d))
 	}
 	if !p.covariance {
 		return
 	}
-	l.Stats.covariance(head, p.cov)
+	p.stats.covariance(head, p.cov)
 	for i := range d { // tmp = R·Σ
 		row, other := p.cov[i*d:(i+1)*d], p.cov[p.partner[i]*d:(p.partner[i]+1)*d]
 		for j := range d {

@@ -93,7 +93,7 @@ func TestHillinferPlacement(t *testing.T) {
 		s.fill()
 		recent := int(seed % 2 * 30)
 		set := mustSet(t, fmt.Sprintf("hillinfer:alpha=0.2,recent_in_selection=%v", recent > 0), s)
-		l := s.layer(0, 1, -1)
+		l := s.layer(0, 1)
 		var here, there Selection
 		set.Selector.Select(l, &here)
 		scoring := set.Selector.(TokenScoring)
@@ -270,7 +270,7 @@ func TestHillinferSession(t *testing.T) {
 			for layer := range 3 {
 				s.index = layer
 				var read Selection
-				set.Selector.Select(s.layer(0, 1, -1), &read)
+				set.Selector.Select(s.layer(0, 1), &read)
 				picks = append(picks, fmt.Sprint(read.Heads))
 			}
 			n := len(s.q)

@@ -75,7 +75,7 @@ func (p *indexer) Bind(m Model) error {
 
 // Needs: before a model is known the sketch has no width.
 func (p *indexer) Needs() Needs {
-	n := Needs{Index: true, TokenGranularity: true, SharedAcrossHeads: true, Sketch: Sketch{Kind: SketchIndex}}
+	n := Needs{TokenGranularity: true, SharedAcrossHeads: true, Sketch: Sketch{Kind: SketchIndex}}
 	if p.model != nil {
 		n.Sketch.Rank, n.Sketch.IndexBlock, n.Sketch.Finish = p.model.Dim, p.model.Block, p.model.Finish
 	}

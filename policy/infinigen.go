@@ -30,8 +30,8 @@ type infinigen struct {
 	query   QueryKind
 	stored  bool
 
-	model  Model
-	kv     cacheshape.KV // of the layers that it acts on
+	basis  *Decomposition // of the model's queries
+	kv     cacheshape.KV  // of the layers that it acts on
 	layers []projection
 
 	speculating
@@ -83,14 +83,15 @@ func (a *args) query() QueryKind { return QueryKind(a.choice("query", "exact", "
 
 // Bind takes the model's decomposition.
 func (p *infinigen) Bind(m Model) error {
-	if m.Decomposition == nil {
+	basis, ok := Seen[*Decomposition](m.Observed, QueryBasis{})
+	if !ok {
 		return fmt.Errorf("policy: infinigen: the model's decomposition is missing: %w", ErrModel)
 	}
 	kv, err := m.one(p.Name())
 	if err != nil {
 		return err
 	}
-	p.model, p.kv = m, kv
+	p.basis, p.kv = basis, kv
 	p.layers = make([]projection, len(m.Layers))
 	if p.sample == 0 {
 		p.energy, p.turned = make([][]float32, len(m.Layers)), make([][]float32, kv.Heads)
@@ -100,12 +101,12 @@ func (p *infinigen) Bind(m Model) error {
 			}
 		}
 	}
-	return m.Decomposition.Fits(m)
+	return basis.Fits(m)
 }
 
 func (p *infinigen) Needs() Needs {
 	return Needs{
-		Queries: p.sample, WatchQueries: p.sample == 0, Query: p.query, Decomposition: true, TokenGranularity: true, SinglesByHead: true,
+		Queries: p.sample, Query: p.query, OfModel: []Observation{QueryBasis{}}, TokenGranularity: true, SinglesByHead: true,
 		Sketch: Sketch{Kind: SketchProjected, Rank: p.rank(p.kv.KeyDim), Stored: p.stored},
 	}
 }
@@ -122,6 +123,9 @@ func (p *infinigen) Most(l *Layer) (tokens, run int) {
 func (p *infinigen) rank(dim int) int {
 	return max(int(math.Round(p.partial*float64(dim))), min(1, dim))
 }
+
+// Watches implements [Watcher]: without a sample all queries count.
+func (p *infinigen) Watches() bool { return p.sample == 0 }
 
 // WatchPrompt adds up how much of each column the queries have: KeyDim multiplications for each of their numbers.
 func (p *infinigen) WatchPrompt(l *Layer, first int, q []float32, rows int) {
@@ -149,7 +153,7 @@ func (p *infinigen) columns(layer, head int) []float32 {
 func (p *infinigen) addEnergy(l *Layer, g int, q []float32, rows int, scratch []float32) []float32 {
 	const panel = 64 // columns that kernels.Gemm multiplies at once
 	d, group := l.KeyDim, l.Group()
-	basis := p.model.Decomposition.Head(l.Index, g)
+	basis := p.basis.Head(l.Index, g)
 	scratch = sized(scratch, panel*(d+rows))
 	packed, out := scratch[:panel*d], scratch[panel*d:]
 	for at := 0; at < d; at += panel {
@@ -176,7 +180,7 @@ func (p *infinigen) addEnergy(l *Layer, g int, q []float32, rows int, scratch []
 // Project chooses the columns of a KV head by the sum of the queries' magnitudes.
 func (p *infinigen) Project(l *Layer, kvHead int, dst []float32) {
 	d, rank := l.KeyDim, p.rank(l.KeyDim)
-	basis, energy := p.model.Decomposition.Head(l.Index, kvHead), p.newest(l, kvHead)
+	basis, energy := p.basis.Head(l.Index, kvHead), p.newest(l, kvHead)
 	for i, c := range p.pick.best(nil, energy, rank, 0) {
 		copy(dst[i*d:(i+1)*d], basis[int(c)*d:int(c+1)*d])
 	}
@@ -189,7 +193,7 @@ func (p *infinigen) Project(l *Layer, kvHead int, dst []float32) {
 // newest is the energy of a KV head's columns: of all queries, or of the newest.
 func (p *infinigen) newest(l *Layer, kvHead int) []float32 {
 	d, group := l.KeyDim, l.Group()
-	basis, energy := p.model.Decomposition.Head(l.Index, kvHead), make([]float32, d)
+	basis, energy := p.basis.Head(l.Index, kvHead), make([]float32, d)
 	if p.energy != nil {
 		for h := kvHead * group; h < (kvHead+1)*group; h++ {
 			kernels.Add(energy, p.columns(l.Index, h))

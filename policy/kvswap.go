@@ -29,9 +29,9 @@ type kvswap struct {
 	dense  int
 	sample bool // the singular vectors are those of the model's sample text
 
-	model    Model
-	kv       cacheshape.KV // of the layers that it acts on
-	matrices [][]float32   // by layer: [rank, KVHeads·KeyDim]
+	basis    *Decomposition // of the model's keys, where sample
+	kv       cacheshape.KV  // of the layers that it acts on
+	matrices [][]float32    // by layer: [rank, KVHeads·KeyDim]
 
 	swapScratch
 }
@@ -83,17 +83,18 @@ func (p *kvswap) Bind(m Model) error {
 	if err != nil {
 		return err
 	}
-	p.model, p.kv, p.matrices = m, kv, make([][]float32, len(m.Layers))
+	p.kv, p.matrices = kv, make([][]float32, len(m.Layers))
 	if p.rank.share.Count > kv.Heads*kv.KeyDim {
 		return fmt.Errorf("policy: kvswap: rank=%s: want at most the %d numbers of the model's %d KV heads: %w", p.rank, kv.Heads*kv.KeyDim, kv.Heads, ErrModel)
 	}
 	if !p.sample {
 		return nil
 	}
-	if m.KeyBasis == nil {
+	var ok bool
+	if p.basis, ok = Seen[*Decomposition](m.Observed, KeyBasis{}); !ok {
 		return fmt.Errorf("policy: kvswap: calibrate=model: the decomposition of the model's keys is missing: %w", ErrModel)
 	}
-	return m.KeyBasis.fits(NewKeyBasis(m))
+	return p.basis.fits(NewKeyBasis(m))
 }
 
 // columns is the rank; before a model is known, 0.
@@ -108,7 +109,11 @@ func (p *kvswap) columns() int {
 }
 
 func (p *kvswap) Needs() Needs {
-	return Needs{Query: p.query, QueryFrom: p.from, TokenGranularity: true, SharedAcrossHeads: true, KeyBasis: p.sample, Sketch: Sketch{Kind: SketchJoint, Rank: p.columns()}}
+	n := Needs{Query: p.query, QueryFrom: p.from, TokenGranularity: true, SharedAcrossHeads: true, Sketch: Sketch{Kind: SketchJoint, Rank: p.columns()}}
+	if p.sample {
+		n.OfModel = []Observation{KeyBasis{}}
+	}
+	return n
 }
 
 // BufferTokens implements [Buffered].
@@ -124,13 +129,10 @@ func (p *kvswap) GroupTokens() int { return p.group }
 
 func (p *kvswap) denseLayers() int { return p.dense }
 
-// WatchPrompt implements [Projector]: it needs no queries.
-func (p *kvswap) WatchPrompt(*Layer, int, []float32, int) {}
-
 // Project gives the first right singular vectors of the cached keys of all KV heads, or of the sample's: dst [rank, KVHeads·KeyDim].
 func (p *kvswap) Project(l *Layer, _ int, dst []float32) {
 	if p.sample {
-		copy(dst, p.model.KeyBasis.Head(l.Index, 0))
+		copy(dst, p.basis.Head(l.Index, 0))
 	} else {
 		p.decompose(l, dst)
 	}

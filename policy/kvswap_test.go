@@ -33,6 +33,14 @@ func keyBasis(t *testing.T, s *scene) *Decomposition {
 	return d
 }
 
+// ofModel is what was seen of a model, nil for nothing.
+func ofModel(o Observation, d *Decomposition) []Observed {
+	if d == nil {
+		return nil
+	}
+	return []Observed{{o, d}}
+}
+
 // TestKeyBasis: the first columns span what the first right singular vectors of the stacked keys span, by a singular value
 // decomposition of the keys themselves.
 func TestKeyBasis(t *testing.T) {
@@ -72,11 +80,11 @@ func swapped(t *testing.T, s *scene, params string, basis *Decomposition) [][]in
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := spec.New(Model{Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), KeyBasis: basis})
+	set, err := spec.New(Model{Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), Observed: ofModel(KeyBasis{}, basis)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := s.layer(0, 1, -1)
+	l := s.layer(0, 1)
 	l.Scores = project(s, set.Projector)
 	var read Selection
 	set.Selector.Select(l, &read)
@@ -108,15 +116,15 @@ func TestKVSwapNeedsItsBasis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := spec.Needs(); !n.KeyBasis || n.Decomposition {
+	if n := spec.Needs(); !slices.Equal(n.OfModel, []Observation{KeyBasis{}}) {
 		t.Errorf("needs %+v", n)
 	}
 	m := Model{Layers: cacheshape.Equal(2, 4, cacheshape.KV{Heads: 2, KeyDim: 8, ValueDim: 8})}
 	wrong := m
-	wrong.KeyBasis = NewDecomposition(m) // of the heads by themselves
+	wrong.Observed = ofModel(KeyBasis{}, NewDecomposition(m)) // of the heads by themselves
 	for _, m := range []Model{m, wrong} {
 		if _, err := spec.New(m); !errors.Is(err, ErrModel) {
-			t.Errorf("basis %v: %v", m.KeyBasis, err)
+			t.Errorf("basis %v: %v", m.Observed, err)
 		}
 	}
 	if _, err := Parse("kvswap:calibrate=text"); err == nil {

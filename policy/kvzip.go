@@ -83,7 +83,7 @@ func newKVzip(a *args) *kvzip {
 	return p
 }
 
-func (p *kvzip) Needs() Needs { return Needs{Repeat: true} }
+func (p *kvzip) Needs() Needs { return Needs{} }
 
 // Repeats says how the context is read again.
 func (p *kvzip) Repeats(n, kvBytes int) Repeats {

@@ -18,7 +18,7 @@ func TestMInferenceShapes(t *testing.T) {
 				}
 			}
 		}
-		l := s.weighted(s.layer(0, AllRows, -1), 64)
+		l := s.weighted(s.layer(0, AllRows), 64)
 		mask := func(pattern string) *Mask {
 			var m Mask
 			mustSet(t, sizes+pattern, s).Masker.MaskPrompt(l, &m)

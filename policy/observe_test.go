@@ -105,7 +105,7 @@ func dot64(a, b []float32) float64 {
 }
 
 // layer shows the scene as it is now; massRows and queryRows as Needs has them.
-func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
+func (s *scene) layer(massRows, queryRows int) *Layer {
 	s.fill()
 	n := len(s.q)
 	l := &Layer{
@@ -118,7 +118,6 @@ func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
 		}
 		return min(want, n)
 	}
-	l.OutputNorms = s.outputNorms
 	l.IndexQuery = append(append(slices.Clone(s.q[n-1][:s.dim]), s.q[n-1][:s.dim]...), 1, -0.5)
 	l.SumRows = rows(massRows)
 	for h := range s.heads {
@@ -150,13 +149,16 @@ func (s *scene) layer(massRows, queryRows int, statsFrom int) *Layer {
 	for _, q := range s.q[n-l.Rows:] {
 		l.Queries = append(l.Queries, q...)
 	}
-	if statsFrom >= 0 {
-		l.Stats = NewQueryStats(s.heads, s.dim)
-		for _, q := range s.pre[min(statsFrom, n):] {
-			l.Stats.Add(q, 1)
-		}
-	}
 	return l
+}
+
+// stats are those of the scene's queries from a position on.
+func (s *scene) stats(from int) *QueryStats {
+	stats := NewQueryStats(s.heads, s.dim)
+	for _, q := range s.pre[min(from, len(s.pre)):] {
+		stats.Add(q, 1)
+	}
+	return stats
 }
 
 // outputNorms is ‖W_O·v‖₁ of every query head and cached token.
@@ -186,14 +188,34 @@ func (s *scene) outputNorms(dst [][]float32) {
 // shown is the layer as a policy's needs ask for it, at the end of the prompt or at a step.
 func (s *scene) shown(p Policy) *Layer {
 	n := p.Needs()
-	mass, stats := n.PromptSums, -1
+	mass := n.PromptSums
 	if len(s.q) > s.prompt {
 		mass = n.StepSums
 	}
-	if n.QueryStats {
-		stats = n.QueryStatsFrom
+	l := s.layer(mass, n.Queries)
+	l.Observed = observed(n, s)
+	return l
+}
+
+// looking is a scene, or a toy, that answers observations.
+type looking interface {
+	KV
+	stats(from int) *QueryStats
+	outputNorms(dst [][]float32)
+}
+
+// answers work observations out for tests, by their keys; the test of an observation adds its own.
+var answers = map[string]func(s looking, o Observation) any{
+	QueryStatistics{}.Key(): func(s looking, o Observation) any { return s.stats(o.(QueryStatistics).From) },
+	OutputNorms{}.Key():     func(s looking, _ Observation) any { return s.outputNorms },
+}
+
+// observed answers what a policy has asked for.
+func observed(n Needs, s looking) (out []Observed) {
+	for _, o := range n.Observations {
+		out = append(out, Observed{o, answers[o.Key()](s, o)})
 	}
-	return s.layer(mass, n.Queries, stats)
+	return out
 }
 
 func (s *scene) Keys(g, from, to int, dst []float32) {

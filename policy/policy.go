@@ -15,16 +15,15 @@ type Policy interface {
 
 // Model is the part of a model's configuration that policies may look at.
 type Model struct {
-	Name          string // as the user knows it, for methods with a table of known models; may be empty
-	Layers        cacheshape.Model
-	Hidden        int
-	KVBytes       int // K and V of one token over the layers that policies act on ([Model.Acts]) and their KV heads, in the cache's element types
-	Context       int // longest context of the model in tokens, 0 = unknown
-	Decomposition *Decomposition
-	KeyBasis      *Decomposition      // of the keys of all heads together ([NewKeyBasis])
-	Interlaced    bool                // the numbers of a head that rotate together are neighbours, not half a head apart
-	Index         *Index              // the trained indexer of layers that have one; nil = none has
-	Filters       map[string]*Filters // by the file's name, as policies write it ([Needs].Filters)
+	Name       string // as the user knows it, for methods with a table of known models; may be empty
+	Layers     cacheshape.Model
+	Hidden     int
+	KVBytes    int                 // K and V of one token over the layers that policies act on ([Model.Acts]) and their KV heads, in the cache's element types
+	Context    int                 // longest context of the model in tokens, 0 = unknown
+	Interlaced bool                // the numbers of a head that rotate together are neighbours, not half a head apart
+	Index      *Index              // the trained indexer of layers that have one; nil = none has
+	Filters    map[string]*Filters // by the file's name, as policies write it ([Needs].Filters)
+	Observed   []Observed          // that some policy has asked for ([Needs].OfModel)
 }
 
 // Binder is a policy that has to know the model before it can work; Bind is called once, before any observation.
@@ -47,20 +46,12 @@ type Needs struct {
 	StepSums int
 	// Queries after RoPE of the newest tokens, this many rows (AllRows: of the whole prompt or chunk); 0 = none.
 	Queries int
-	// WatchQueries: a [Projector] is shown all queries of the prompt as they come; none is kept for it.
-	WatchQueries bool
 	// Weights: for a [Masker], the softmax weights of the chunk's newest queries, row by row; 0 = none.
 	Weights int
-	// QueryStats: mean and covariance of the prompt's queries before RoPE.
-	QueryStats bool
-	// QueryStatsFrom is the first position that QueryStats counts.
-	QueryStatsFrom int
 	// Keys and Values: Layer.KV answers for keys, for values.
 	Keys, Values bool
 	// OwnChannels: single channels of keys mean something, so they must be the model's own and not rotated ones.
 	OwnChannels bool
-	// OutputNorms: Layer.OutputNorms answers for what values bring to the layer's output.
-	OutputNorms bool
 	// Query says which query a [Selector] is asked with, from layer QueryFrom on; those before it are asked with their own.
 	Query     QueryKind
 	QueryFrom int
@@ -71,12 +62,6 @@ type Needs struct {
 	// ValueMean: the engine keeps the mean of all values so far per layer and KV head, and mixes it in where [Selection].Share
 	// asks for it.
 	ValueMean bool
-	// Index: a [RowSelector]; Layer.IndexQuery answers, and the whole choice of what is read is its own.
-	Index bool
-	// Decomposition: Model.Decomposition must be filled before Bind.
-	Decomposition bool
-	// KeyBasis: Model.KeyBasis must be filled before Bind.
-	KeyBasis bool
 	// Filters names the file whose filters Model.Filters must hold before Bind; empty = none.
 	Filters string
 	// TokenGranularity: a [Selector]'s picks are single tokens here and there rather than runs, so keys had better lie token by
@@ -89,10 +74,13 @@ type Needs struct {
 	SharedAcrossHeads bool
 	// HostScores: a [TokenScoring] policy's tokens are scored on the host also where a drive could.
 	HostScores bool
-	// Repeat: a [Reconstructor]; the engine must know how a repetition is asked for.
-	Repeat bool
 	// WholePrompt: hidden states of the whole prompt pass layer by layer (no pruning decision can be made from a part).
 	WholePrompt bool
+	// Observations are in Layer.Observed where the policy decides about a layer of a prompt ([PromptKeeper], [PromptObserver],
+	// [ChannelPruner], [RowPruner]) and at the steps at which it drops tokens.
+	Observations []Observation
+	// OfModel are in Model.Observed before Bind.
+	OfModel []Observation
 }
 
 // QueryKind is the query a [Selector] scores with.
@@ -242,19 +230,16 @@ type Layer struct {
 	Scores  Scorer
 	Queries []float32 // [Rows, Heads*KeyDim] after RoPE, oldest first; for a Selector: one row, the step's query
 	Rows    int
-	Stats   *QueryStats
 
-	IndexQuery []float32 // [Index.Heads·Index.Dim + Index.Heads]: the newest row's index queries and their weights, where Needs.Index asks
+	Observed []Observed // what Needs.Observations has asked for
+
+	IndexQuery []float32 // [Index.Heads·Index.Dim + Index.Heads]: the newest row's index queries and their weights, for a RowSelector
 
 	// ColumnSums is [Heads][tokens of its KV head]: softmax weights that each cached token got, summed over SumRows queries.
 	ColumnSums [][]float32
 	SumRows    int
 	// PromptRows is [Heads][SumRows, tokens of its KV head]: the weights of each of those queries, oldest first.
 	PromptRows [][]float32
-
-	// OutputNorms, where Needs.OutputNorms asks for it, fills dst [Heads][tokens of its KV head] with ‖W_O·v‖₁: the L1 norm of what a
-	// query head adds to the layer's output for each unit of weight on a token. It works them out at each call.
-	OutputNorms func(dst [][]float32)
 
 	// Weights, for a Masker, fills dst [WeightRows*N] with a head's softmax weights of the chunk's newest queries over
 	// positions 0..N-1. It works them out at each call, and several threads may call it at once.
@@ -387,8 +372,15 @@ type Projector interface {
 	// Project fills dst [Rank, KeyDim], one row a column of the sketch; the engine stores dst·k for each token and KV
 	// head, and Scores.Approx takes queries of Rank columns.
 	Project(l *Layer, kvHead int, dst []float32)
-	// WatchPrompt shows rows of a prompt's queries after RoPE, [rows, Heads·KeyDim], of tokens from position first on, where
-	// Needs.WatchQueries asks for them: every row once and in order; 0 begins a prompt anew. l has no queries of its own.
+}
+
+// Watcher is a policy that sees all queries of a prompt as they come; none is kept for it.
+type Watcher interface {
+	Policy
+	// Watches says whether this variant wants to see them.
+	Watches() bool
+	// WatchPrompt shows rows of a prompt's queries after RoPE, [rows, Heads·KeyDim], of tokens from position first on: every row
+	// once and in order; 0 begins another prompt. l has no queries of its own.
 	WatchPrompt(l *Layer, first int, q []float32, rows int)
 }
 

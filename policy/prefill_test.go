@@ -224,7 +224,7 @@ func TestMInferenceAgainstReference(t *testing.T) {
 		s.fill()
 		p := mustSet(t, "minference:vertical=8k,slash=16k", s).Masker
 		var m Mask
-		p.MaskPrompt(s.weighted(s.layer(0, 64, -1), 64), &m)
+		p.MaskPrompt(s.weighted(s.layer(0, 64), 64), &m)
 		v, d := max(8192*n/32768, 30), max(16384*n/32768, 50)
 		for h := range 4 {
 			columns, diagonals := make([]float64, n), make([]float64, n)
@@ -368,7 +368,7 @@ func TestFlexPrefillAgainstReference(t *testing.T) {
 		for _, tau := range []float64{0.02, 0.3} {
 			p := mustSet(t, fmt.Sprintf("flexprefill:block=16,min_budget=48,gamma=0.8,tau=%g", tau), s).Masker
 			var m Mask
-			p.MaskPrompt(s.weighted(s.layer(0, AllRows, -1), 16), &m)
+			p.MaskPrompt(s.weighted(s.layer(0, AllRows), 16), &m)
 			for h := range 4 {
 				want, queryAware := refFlexPrefill(s, h, 16, 0.8, tau, 48)
 				if queryAware {
@@ -409,7 +409,7 @@ func TestPrefillCoversAll(t *testing.T) {
 	for _, spec := range []string{"minference:vertical=64k,slash=64k", "flexprefill:min_budget=64k"} {
 		var m Mask
 		p := mustSet(t, spec, s).Masker
-		p.MaskPrompt(s.weighted(s.layer(0, AllRows, -1), 128), &m)
+		p.MaskPrompt(s.weighted(s.layer(0, AllRows), 128), &m)
 		for h, head := range m.Heads {
 			if !head.Dense {
 				t.Errorf("%s: head %d is masked", spec, h)
@@ -470,7 +470,7 @@ func TestMInferenceSearch(t *testing.T) {
 	for seed := range uint64(4) {
 		s := randomScene(seed, 400, 2, 2, 16)
 		s.fill()
-		l := s.weighted(s.layer(0, 64, -1), 64)
+		l := s.weighted(s.layer(0, 64), 64)
 		held := func(pattern string) (weight float64, size [2]int) {
 			p := mustSet(t, "minference:vertical=4k,slash=4k,first=4,newest=8,min_slash=8,pattern="+pattern, s).Masker
 			var m Mask

@@ -372,7 +372,7 @@ func selected(t *testing.T, s *scene, spec string, d *Decomposition) *Selection 
 	t.Helper()
 	s.fill()
 	set := mustSetWith(t, spec, s, d)
-	l := s.layer(0, 1, -1)
+	l := s.layer(0, 1)
 	if p := set.Projector; p != nil {
 		l.Scores = project(s, p)
 	}
@@ -391,7 +391,7 @@ type projected struct {
 
 func project(s *scene, p Projector) *projected {
 	x := &projected{scene: s, rank: p.Needs().Sketch.Rank, joint: p.Needs().Sketch.Kind == SketchJoint}
-	l := s.layer(0, p.Needs().Queries, -1)
+	l := s.layer(0, p.Needs().Queries)
 	if x.joint {
 		m := make([]float32, x.rank*s.kvHeads*s.dim)
 		p.Project(l, 0, m)
@@ -436,7 +436,7 @@ func mustSetWith(t *testing.T, text string, s *scene, d *Decomposition) *Set {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := spec.New(Model{Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), Decomposition: d,
+	set, err := spec.New(Model{Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), Observed: ofModel(QueryBasis{}, d),
 		Index: &Index{Heads: 2, Dim: s.dim, TopK: 64, Block: 1}})
 	if err != nil {
 		t.Fatal(err)

@@ -159,9 +159,12 @@ func Infos() []Info {
 		if err != nil {
 			panic("policy: " + name + " refuses its own defaults: " + err.Error())
 		}
-		p := spec.terms[0].build()
-		info.Acts, info.Can, info.Sees = ActsOn, capabilities(p), p.Needs().names()
-		if p.Needs().Index {
+		set, err := spec.build(nil)
+		if err != nil {
+			panic("policy: " + name + " does not build: " + err.Error())
+		}
+		info.Acts, info.Can, info.Sees = ActsOn, capabilities(set.Parts[0]), set.sees()
+		if set.trained() {
 			info.Acts = "layers that have index keys; others stay whole"
 		}
 		out = append(out, info)
@@ -358,14 +361,26 @@ func (s *Spec) String() string {
 // New makes fresh instances for one sequence on a model. Errors wrap [ErrModel].
 func (s *Spec) New(m Model) (*Set, error) { return s.build(&m) }
 
-// Needs is what instances of the specification will ask for, before a model is known.
-func (s *Spec) Needs() Needs {
+// checked is a set before a model is known.
+func (s *Spec) checked() *Set {
 	set, err := s.build(nil)
 	if err != nil {
 		panic("policy: a checked specification does not build: " + err.Error())
 	}
-	return set.Needs()
+	return set
 }
+
+// Needs is what instances of the specification will ask for, before a model is known.
+func (s *Spec) Needs() Needs { return s.checked().Needs() }
+
+// OwnRows is [Set.OwnRows] of the specification.
+func (s *Spec) OwnRows() (rows int, ok bool) { return s.checked().OwnRows() }
+
+// Watches reports whether sessions under the specification see the queries of the prompt as they come ([Watcher]).
+func (s *Spec) Watches() bool { return s.checked().Watcher != nil }
+
+// Rereads reports whether sessions under the specification read their prompt a second time ([Reconstructor]).
+func (s *Spec) Rereads() bool { return s.checked().Rereader != nil }
 
 // Follows reports whether sessions under the specification bring pruned tokens back while decoding, and in which blocks: 1
 // for single tokens.

@@ -18,6 +18,7 @@ type Set struct {
 	Dropper   StepDropper
 	Selector  Selector
 	Projector Projector // the Selector again, where it projects
+	Watcher   Watcher
 	Pruner    RowPruner
 	Swapper   BlockSwapper // the Pruner again, where it swaps
 	Stepper   StepPruner   // the Pruner again, where it chooses tokens at each step
@@ -40,8 +41,10 @@ func (s *Set) Lossless() bool {
 func (s *Set) Causal() bool { return s.Lossless() || s.trained() }
 
 // trained reports whether the model's own indexer chooses what is read.
-func (s *Set) trained() bool {
-	_, ok := s.Selector.(RowSelector)
+func (s *Set) trained() bool { return trained(s.Selector) }
+
+func trained(p Policy) bool {
+	_, ok := p.(RowSelector)
 	return ok
 }
 
@@ -84,6 +87,12 @@ func (s *Set) add(p Policy) error {
 		s.Selector = r
 		s.Projector, _ = p.(Projector)
 	}
+	if w, ok := p.(Watcher); ok && w.Watches() {
+		if s.Watcher != nil {
+			return took("watch the prompt's queries", s.Watcher)
+		}
+		s.Watcher = w
+	}
 	if r, ok := p.(RowPruner); ok {
 		if s.Pruner != nil {
 			return took("prune hidden rows", s.Pruner)
@@ -122,7 +131,7 @@ func (s *Set) check() error {
 	if m, ok := s.Keeper.(KeyMover); ok && m.ClosesGaps() && (s.Selector != nil || s.Pruner != nil || s.Masker != nil) {
 		return fmt.Errorf("policy: %s moves keys that others of %s choose by or bring back: %w", m.Name(), s.text, ErrClash)
 	}
-	if len(s.Parts) > 1 && s.Needs().Index {
+	if len(s.Parts) > 1 && s.trained() {
 		return fmt.Errorf("policy: indexer is how the model attends by itself, from the prompt on, which others of %s would change: want it alone: %w", s.text, ErrClash)
 	}
 	mass, by := 0, ""
@@ -198,10 +207,11 @@ func capabilities(p Policy) []string {
 	return out
 }
 
-// OwnRows is how many of a prompt's last rows a policy must see itself, where others were read before it came, 1 at least; ok is
-// false where it must see all. Queries that it watches (WatchQueries) are not among them.
-func (n Needs) OwnRows() (rows int, ok bool) {
-	if n.Index || n.PromptSums == AllRows || n.Queries == AllRows || n.Weights != 0 || n.QueryStats || n.WholePrompt {
+// OwnRows is how many of a prompt's last rows the policies must see themselves, where others were read before they came, 1 at least; ok is
+// false where they must see all. Queries that a [Watcher] sees are not among them.
+func (s *Set) OwnRows() (rows int, ok bool) {
+	n := s.Needs()
+	if s.trained() || n.PromptSums == AllRows || n.Queries == AllRows || n.Weights != 0 || n.ObservesPrompt() || n.WholePrompt {
 		return 0, false
 	}
 	return max(1, n.PromptSums, n.Queries), true
@@ -219,34 +229,35 @@ func (n Needs) union(o Needs) Needs {
 	n.StepSums = rows(n.StepSums, o.StepSums)
 	n.Queries = rows(n.Queries, o.Queries)
 	n.Weights = rows(n.Weights, o.Weights)
-	n.WatchQueries = n.WatchQueries || o.WatchQueries
-	if o.QueryStats {
-		n.QueryStats, n.QueryStatsFrom = true, max(n.QueryStatsFrom, o.QueryStatsFrom)
-	}
+	n.Observations, n.OfModel = unite(n.Observations, o.Observations), unite(n.OfModel, o.OfModel)
 	n.Keys, n.Values = n.Keys || o.Keys, n.Values || o.Values
-	n.OutputNorms, n.OwnChannels = n.OutputNorms || o.OutputNorms, n.OwnChannels || o.OwnChannels
+	n.OwnChannels = n.OwnChannels || o.OwnChannels
 	n.Query, n.QueryFrom = max(n.Query, o.Query), max(n.QueryFrom, o.QueryFrom)
 	if o.Sketch.Kind != SketchNone {
 		n.Sketch = o.Sketch
 	}
 	n.Estimates = n.Estimates || o.Estimates
 	n.ValueMean = n.ValueMean || o.ValueMean
-	n.Index = n.Index || o.Index
-	n.Decomposition = n.Decomposition || o.Decomposition
-	n.KeyBasis = n.KeyBasis || o.KeyBasis
 	n.Filters = cmp.Or(n.Filters, o.Filters)
 	n.TokenGranularity = n.TokenGranularity || o.TokenGranularity
 	n.SinglesByHead = n.SinglesByHead || o.SinglesByHead
 	n.SharedAcrossHeads = n.SharedAcrossHeads || o.SharedAcrossHeads
 	n.HostScores = n.HostScores || o.HostScores
-	n.Repeat = n.Repeat || o.Repeat
 	n.WholePrompt = n.WholePrompt || o.WholePrompt
 	return n
 }
 
-// names lists the needs for people.
-func (n Needs) names() []string {
+// sees lists for people what the set has to see.
+func (s *Set) sees() []string {
 	var out []string
+	n := s.Needs()
+	observed := func(all []Observation, prompt bool) {
+		for _, o := range all {
+			if ofPrompt(o) == prompt {
+				out = append(out, o.String())
+			}
+		}
+	}
 	rows := func(n int, what string) {
 		switch {
 		case n == AllRows:
@@ -259,21 +270,17 @@ func (n Needs) names() []string {
 	rows(n.StepSums, "decode queries' attention mass")
 	rows(n.Queries, "queries")
 	rows(n.Weights, "queries' attention weights before attending")
-	if n.WatchQueries {
+	if s.Watcher != nil {
 		out = append(out, "queries as they pass")
 	}
-	if n.QueryStats {
-		out = append(out, "query mean and covariance")
-	}
+	observed(n.Observations, true)
 	if n.Keys {
 		out = append(out, "keys")
 	}
 	if n.Values {
 		out = append(out, "values")
 	}
-	if n.OutputNorms {
-		out = append(out, "norms of projected values")
-	}
+	observed(n.Observations, false)
 	if n.ValueMean {
 		out = append(out, "value mean")
 	}
@@ -283,19 +290,14 @@ func (n Needs) names() []string {
 	if n.Sketch.Kind != SketchNone {
 		out = append(out, strings.TrimSpace(n.Sketch.Kind.String()+" key sketch"))
 	}
-	if n.Index {
+	if s.trained() {
 		out = append(out, "index queries")
 	}
-	if n.Decomposition {
-		out = append(out, "SVD of the model's queries")
-	}
-	if n.KeyBasis {
-		out = append(out, "SVD of the model's keys")
-	}
+	observed(n.OfModel, false)
 	if n.Filters != "" {
 		out = append(out, "filters trained for the model")
 	}
-	if n.Repeat {
+	if s.Rereader != nil {
 		out = append(out, "a second pass over the prompt")
 	}
 	if n.WholePrompt {

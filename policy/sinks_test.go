@@ -38,7 +38,7 @@ func TestSinksCount(t *testing.T) {
 	s := randomScene(4, 280, 4, 2, 16)
 	s.fill()
 	share := func(sinks []float32) []float32 {
-		shown := s.layer(0, 1, -1)
+		shown := s.layer(0, 1)
 		shown.Sinks = sinks
 		var read Selection
 		mustSetWith(t, "sparq:budget=32", s, nil).Selector.Select(shown, &read)

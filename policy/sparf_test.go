@@ -41,7 +41,7 @@ func TestSparFIsSparQ(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.sparf, a, c.want)
 		}
 		var read Selection
-		a.Selector().Select(s.layer(0, 1, -1), &read)
+		a.Selector().Select(s.layer(0, 1), &read)
 		if read.All != f.All || !read.All && !reflect.DeepEqual(&read, f) {
 			t.Errorf("%s: a drive reads %v, the host %v", c.sparf, &read, f)
 		}

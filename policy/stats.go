@@ -2,6 +2,16 @@ package policy
 
 import "terrace/internal/kernels"
 
+// QueryStatistics is the [PromptObservation] of the mean and covariance of the prompt's queries before RoPE, from a position on: a *QueryStats.
+type QueryStatistics struct{ From int }
+
+// Key implements [Observation].
+func (QueryStatistics) Key() string    { return "query_statistics" }
+func (QueryStatistics) String() string { return "query mean and covariance" }
+
+// OfPrompt implements [PromptObservation].
+func (QueryStatistics) OfPrompt() {}
+
 // QueryStats accumulates, per query head, the mean and covariance of queries before RoPE. The engine adds the rows of the
 // prompt as they pass (chunks in any size; the sums run in order, in float64), policies read.
 type QueryStats struct {

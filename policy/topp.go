@@ -61,7 +61,7 @@ func newTopp(a *args) Policy {
 	case !ok || keeps:
 		a.errs = append(a.errs, fmt.Errorf("policy: topp: %s does not choose what a step reads: want a selector, such as quest: %w", inner.Name(), ErrParam))
 		return &p
-	case inner.Needs().Index:
+	case trained(inner):
 		a.errs = append(a.errs, fmt.Errorf("policy: topp: %s is how the model attends by itself, from the prompt on: want another selector: %w", inner.Name(), ErrParam))
 		return &p
 	case inner.Needs().ValueMean || inner.Needs().Estimates:
@@ -103,9 +103,15 @@ func (p *toppProjecting) Project(l *Layer, kvHead int, dst []float32) {
 	p.inner.(Projector).Project(l, kvHead, dst)
 }
 
-// WatchPrompt implements Projector.
+// Watches implements Watcher, for a projector that does.
+func (p *toppProjecting) Watches() bool {
+	w, ok := p.inner.(Watcher)
+	return ok && w.Watches()
+}
+
+// WatchPrompt implements Watcher.
 func (p *toppProjecting) WatchPrompt(l *Layer, first int, q []float32, rows int) {
-	p.inner.(Projector).WatchPrompt(l, first, q, rows)
+	p.inner.(Watcher).WatchPrompt(l, first, q, rows)
 }
 
 // Most implements [Reader].

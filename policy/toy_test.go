@@ -46,7 +46,8 @@ type toy struct {
 	keys, vals [][][]float32 // [KVHeads][tokens of the text][dim]
 	set        *Set
 	spec       string
-	matrix     []float32 // of a Projector, one KV head
+	matrix     []float32   // of a Projector, one KV head
+	pre        *QueryStats // of the lines pre
 }
 
 func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
@@ -62,6 +63,7 @@ func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
 	if err := y.bind(spec); err != nil {
 		return "error: " + err.Error() + "\n"
 	}
+	y.l.Observed = observed(y.set.Needs(), y)
 	switch d.Cmd {
 	case "score":
 		return y.score()
@@ -81,11 +83,11 @@ func (y *toy) run(t *testing.T, d *datadriven.TestData) string {
 		y.l.Queries = nil
 		y.read(t, d.Input)
 		y.l.Rows = len(y.l.Queries) / (y.l.Heads * y.l.KeyDim)
-		if y.set.Needs().WatchQueries { // in two parts
+		if y.set.Watcher != nil { // in two parts
 			q, width := y.l.Queries, y.l.Heads*y.l.KeyDim
 			y.l.Queries = nil
-			y.set.Projector.WatchPrompt(&y.l, 0, q, 1)
-			y.set.Projector.WatchPrompt(&y.l, 1, q[width:], y.l.Rows-1)
+			y.set.Watcher.WatchPrompt(&y.l, 0, q, 1)
+			y.set.Watcher.WatchPrompt(&y.l, 1, q[width:], y.l.Rows-1)
 		}
 		y.matrix = make([]float32, y.set.Needs().Sketch.Rank*y.l.KeyDim)
 		y.set.Projector.Project(&y.l, 0, y.matrix)
@@ -110,10 +112,11 @@ func (y *toy) bind(spec string) error {
 		return err
 	}
 	m := Model{Layers: cacheshape.Equal(y.l.Layers, y.l.Heads, cacheshape.KV{Heads: y.l.KVHeads, KeyDim: y.l.KeyDim, ValueDim: y.l.ValueDim})}
-	m.Decomposition = NewDecomposition(m) // the identity: columns are dimensions
-	for i := range m.Decomposition.Basis {
+	d := NewDecomposition(m) // the identity: columns are dimensions
+	m.Observed = []Observed{{QueryBasis{}, d}}
+	for i := range d.Basis {
 		if at := i % (m.Layers[0].KV.KeyDim * m.Layers[0].KV.KeyDim); at/m.Layers[0].KV.KeyDim == at%m.Layers[0].KV.KeyDim {
-			m.Decomposition.Basis[i] = 1
+			d.Basis[i] = 1
 		}
 	}
 	set, err := s.New(m)
@@ -152,8 +155,10 @@ func (y *toy) observe(t *testing.T, d *datadriven.TestData) {
 		y.l.Pos = append(y.l.Pos, span(nil, 0, y.l.N))
 	}
 	y.l.Prompt = y.l.N
-	y.l.KV, y.l.Scores, y.l.Rope, y.l.OutputNorms = y, y, noRope{}, y.outputNorms
+	y.l.KV, y.l.Scores, y.l.Rope = y, y, noRope{}
 }
+
+func (y *toy) stats(int) *QueryStats { return y.pre }
 
 // outputNorms is of an output projection that is the identity.
 func (y *toy) outputNorms(dst [][]float32) {
@@ -187,10 +192,10 @@ func (y *toy) read(t *testing.T, text string) {
 			y.vals = append(y.vals, rows)
 			y.l.ValueDim = len(rows[0])
 		case "pre": // queries before RoPE of one head's tokens
-			if y.l.Stats == nil {
-				y.l.Stats = NewQueryStats(y.l.Heads, len(rows[0]))
+			if y.pre == nil {
+				y.pre = NewQueryStats(y.l.Heads, len(rows[0]))
 			}
-			y.l.Stats.Add(flat(rows), len(rows)) // one head only
+			y.pre.Add(flat(rows), len(rows)) // one head only
 		case "query":
 			queries = append(queries, flat(rows)...)
 		default:

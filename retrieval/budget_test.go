@@ -24,7 +24,7 @@ func TestPlansHoldWhatComes(t *testing.T) {
 		bubble(t, fmt.Sprint(c.policy, c.with.blocks), func(t *testing.T) {
 			spec := parsed(t, c.policy)
 			c.with.edit = func(o *Options, _ *kvmanager.Options) {
-				o.Shape.Decomposition, o.Shape.KeyBasis = unitBases(o.Shape.Model)
+				o.Shape.Observed = unitBases(o.Shape.Model)
 			}
 			s := openScenario(t, spec, c.with)
 			defer s.close(t)
@@ -67,8 +67,8 @@ func TestPlansHoldWhatComes(t *testing.T) {
 }
 
 // unitBases are decompositions whose directions are the numbers of a key.
-func unitBases(m policy.Model) (heads, all *policy.Decomposition) {
-	heads, all = policy.NewDecomposition(m), policy.NewKeyBasis(m)
+func unitBases(m policy.Model) []policy.Observed {
+	heads, all := policy.NewDecomposition(m), policy.NewKeyBasis(m)
 	for layer := range m.Layers {
 		for g := range m.Layers[layer].KV.Heads {
 			for d := range 32 {
@@ -79,7 +79,7 @@ func unitBases(m policy.Model) (heads, all *policy.Decomposition) {
 			all.Head(layer, 0)[d*64+d] = 1
 		}
 	}
-	return heads, all
+	return []policy.Observed{{Of: policy.QueryBasis{}, Value: heads}, {Of: policy.KeyBasis{}, Value: all}}
 }
 
 // TestCachesShareTheBudget: each of several token caches may have its share, a newcomer takes from the others, and who goes gives back;

@@ -36,10 +36,11 @@ type cachedLayer struct {
 // cacheable reports whether a policy's selections can be read from a token cache.
 func (t *Sequence) cacheable() bool {
 	n := &t.obs.needs
+	_, rows := t.set.Selector.(policy.RowSelector)
 	if t.sel == nil || t.set.Dropper != nil || t.set.Pruner != nil && !t.cachesPruned() || quantised(t.f.o.KV.Format()) {
 		return false
 	}
-	if n.Sketch.Listed == policy.ListedExact || n.Index { // a token cache always reads the newest token, an indexer need not
+	if n.Sketch.Listed == policy.ListedExact || rows { // a token cache always reads the newest token, an indexer need not
 		return false
 	}
 	switch n.Sketch.Kind {

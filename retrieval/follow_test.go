@@ -263,7 +263,7 @@ func TestReuseIsCounted(t *testing.T) {
 		bubble(t, fmt.Sprint(blocks, " blocks"), func(t *testing.T) {
 			spec := parsed(t, "kvswap:budget=64,group=4,dense_layers=0,guess_from=0")
 			s := openScenario(t, spec, setup{blocks: blocks, edit: func(o *Options, _ *kvmanager.Options) {
-				o.Shape.Decomposition, o.Shape.KeyBasis = unitBases(o.Shape.Model)
+				o.Shape.Observed = unitBases(o.Shape.Model)
 			}})
 			defer s.close(t)
 			x := s.text(t, "a", spec)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"terrace/attention"
 	"terrace/kvmanager"
 	"terrace/policy"
 )
@@ -29,14 +28,18 @@ func (t *Sequence) EndPrompt(layer, rows int) error {
 	if t.sel != nil {
 		if o, ok := t.set.Selector.(policy.PromptObserver); ok {
 			begun := time.Now()
-			o.ObservePrompt(t.Layer(layer, rows))
+			l, err := t.Decided(layer, rows)
+			if err != nil {
+				return err
+			}
+			o.ObservePrompt(l)
 			t.decided(begun)
 		}
 	}
 	if t.set.Keeper != nil {
 		t.verdict.picks.Reset(t.f.o.Shape.kv(layer).Heads)
 		begun := time.Now()
-		l, err := t.weighed(layer, rows)
+		l, err := t.Decided(layer, rows)
 		if err != nil {
 			return err
 		}
@@ -102,7 +105,11 @@ func (t *Sequence) zeroChannels(layer, rows int) error {
 	}
 	t.verdict.picks.Reset(t.f.o.Shape.kv(layer).Heads)
 	begun := time.Now()
-	t.set.Channels.ZeroChannels(t.Layer(layer, rows), &t.verdict.picks)
+	l, err := t.Decided(layer, rows)
+	if err != nil {
+		return err
+	}
+	t.set.Channels.ZeroChannels(l, &t.verdict.picks)
 	t.decided(begun)
 	dim := t.f.o.Shape.kv(layer).KeyDim
 	for g, channels := range t.verdict.picks.Heads {
@@ -131,7 +138,7 @@ func (t *Sequence) endStep(layer int) error {
 	}
 	t.verdict.picks.Reset(t.f.o.Shape.kv(layer).Heads)
 	begun := time.Now()
-	l, err := t.weighed(layer, 1)
+	l, err := t.Decided(layer, 1)
 	if err != nil {
 		return err
 	}
@@ -139,28 +146,6 @@ func (t *Sequence) endStep(layer int) error {
 	t.decided(begun)
 	o.layers[layer].sumsAt = 0
 	return t.dropPicks(layer, &t.verdict.picks)
-}
-
-// weighed is Layer with what takes the model's weights, where the policy asks for it.
-func (t *Sequence) weighed(layer, rows int) (*policy.Layer, error) {
-	l, shape := t.Layer(layer, rows), &t.f.o.Shape
-	if !t.obs.needs.OutputNorms {
-		return l, nil
-	}
-	if shape.Output == nil {
-		return nil, fmt.Errorf("retrieval: policy %s weighs values by the output projection, which is not known here: %w", t.set, policy.ErrModel)
-	}
-	w, err := shape.Output(layer)
-	if err != nil {
-		return nil, fmt.Errorf("retrieval: output projection of layer %d: %w", layer, err)
-	}
-	views, group, heads, dim := t.obs.reader.views, shape.Layers.Group(layer), shape.Layers[layer].Heads, shape.kv(layer).ValueDim
-	l.OutputNorms = func(dst [][]float32) {
-		t.f.o.Pool.Run(heads, func(_, h int) {
-			attention.OutputSums(w[h*dim:], heads*dim, &views[h/group], dst[h])
-		})
-	}
-	return l, nil
 }
 
 // keepPicks keeps what was picked in every head.

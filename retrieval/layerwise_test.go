@@ -178,7 +178,7 @@ func TestWatchedForkGoesOn(t *testing.T) {
 	bubble(t, "watch", func(t *testing.T) {
 		full, under := parsed(t, "full"), parsed(t, "infinigen:query=exact")
 		edit := func(o *Options, ko *kvmanager.Options) {
-			o.Shape.Decomposition, o.Shape.KeyBasis = unitBases(o.Shape.Model)
+			o.Shape.Observed = unitBases(o.Shape.Model)
 			ko.Layout.TokenMajor = true
 		}
 		s := openScenario(t, full, setup{edit: edit})

@@ -35,21 +35,21 @@ type observer struct {
 	view      policy.Layer // refilled for each question
 	reader    rowReader
 	pos       [][]int32
-	unrotated []float32
-	prompt    int              // positions of the prompt
-	scheduler policy.Scheduler // of a dropping policy that acts at some steps only
+	each      []Observer        // of needs.Observations
+	shown     []policy.Observed // refilled for each decision
+	prompt    int               // positions of the prompt
+	scheduler policy.Scheduler  // of a dropping policy that acts at some steps only
 }
 
 // observed is what was seen of one layer.
 type observed struct {
-	sums     [][]float32 // [Heads][tokens] attention column sums over sumRows queries
-	sumRows  int
-	rowsOf   [][]float32 // [Heads][sumRows, tokens], where the policy wants the rows
-	sumsAt   int         // tokens at the decode step that was last added; 0 = none since the prompt or the last drop
-	out      attention.ColumnSums
-	queries  []float32 // [rows, Heads·KeyDim] of the newest tokens, oldest first
-	rows     int
-	rowStats *policy.QueryStats
+	sums    [][]float32 // [Heads][tokens] attention column sums over sumRows queries
+	sumRows int
+	rowsOf  [][]float32 // [Heads][sumRows, tokens], where the policy wants the rows
+	sumsAt  int         // tokens at the decode step that was last added; 0 = none since the prompt or the last drop
+	out     attention.ColumnSums
+	queries []float32 // [rows, Heads·KeyDim] of the newest tokens, oldest first
+	rows    int
 }
 
 func (o *observer) init(t *Sequence) {
@@ -58,6 +58,7 @@ func (o *observer) init(t *Sequence) {
 		o.needs.StepSums = 0
 	}
 	o.scheduler, _ = t.set.Dropper.(policy.Scheduler)
+	o.beginObserving()
 }
 
 // window is a layer's, in tokens; 0 = global.
@@ -101,20 +102,20 @@ func (o *observer) wantsSums(reading Reading, n int) bool {
 func (t *Sequence) Observe(layer int, q []float32, pos []int32) {
 	if t.Acts(layer) {
 		t.obs.queries(layer, q, len(pos))
-		t.ObserveStats(layer, q, pos)
-		if t.obs.needs.WatchQueries {
-			t.obs.watch(t.set, layer, q, pos)
+		for _, each := range t.obs.each {
+			each.Rows(layer, q, pos)
 		}
+		t.obs.watch(t.set, layer, q, pos)
 		t.show(layer, q, pos)
 	}
 }
 
 // watch shows the rows to policies that add something up over all of them.
 func (o *observer) watch(set *policy.Set, layer int, q []float32, pos []int32) {
-	if set.Projector != nil {
+	if set.Watcher != nil {
 		l := o.t.Layer(layer, len(pos))
 		l.Spread, l.Workers = o.t.pool().Run, o.t.pool().Threads()
-		set.Projector.WatchPrompt(l, int(pos[0]), q, len(pos))
+		set.Watcher.WatchPrompt(l, int(pos[0]), q, len(pos))
 	}
 }
 
@@ -148,39 +149,6 @@ func (t *Sequence) KeepQueries(layer int, q []float32, rows int) {
 		few := max(0, min(l.rows, t.obs.needs.Queries))
 		l.queries, l.rows = slices.Clone(l.queries[(l.rows-few)*width:]), few
 	}
-}
-
-// statRows is how many queries are rotated back at a time.
-const statRows = 64
-
-// ObserveStats adds the queries, rotated back, to their mean and covariance, where the policy has asked for these.
-func (t *Sequence) ObserveStats(layer int, q []float32, pos []int32) {
-	o := &t.obs
-	if !o.needs.QueryStats {
-		return
-	}
-	l, heads, dim := &o.layers[layer], t.f.o.Shape.Layers[layer].Heads, t.f.o.Shape.kv(layer).KeyDim
-	if l.rowStats == nil {
-		l.rowStats = policy.NewQueryStats(heads, dim)
-	}
-	width, rope := o.width(layer), t.f.rope(layer, t.long)
-	o.unrotated = sized(o.unrotated, statRows*width)
-	n := 0
-	for i, p := range pos {
-		if int(p) < o.needs.QueryStatsFrom {
-			continue
-		}
-		row := o.unrotated[n*width : (n+1)*width]
-		copy(row, q[i*width:(i+1)*width])
-		for h := range heads {
-			rope.Unrotate(row[h*dim:(h+1)*dim], int(p))
-		}
-		if n++; n == statRows {
-			l.rowStats.Add(o.unrotated, n)
-			n = 0
-		}
-	}
-	l.rowStats.Add(o.unrotated, n)
 }
 
 // Sums is where attention adds up its column sums for a pass of rows of a layer; nil where the policy does not ask. n is the
@@ -240,7 +208,9 @@ func (o *observer) forget(layer int) {
 	l, set := &o.layers[layer], o.t.set
 	l.rowsOf = nil
 	if set.Dropper == nil {
-		l.rowStats = nil
+		for _, each := range o.each {
+			each.Forget(layer)
+		}
 	}
 	if o.needs.StepSums == 0 {
 		l.sums = nil
@@ -264,7 +234,7 @@ func (t *Sequence) Layer(layer, rows int) *policy.Layer {
 	o.reader.views, o.reader.shape = t.seq.Views(layer), shape
 	o.view = policy.Layer{Index: layer, Layers: len(shape.Layers), Heads: shape.Layers[layer].Heads, KVHeads: kv.Heads, KeyDim: kv.KeyDim, ValueDim: kv.ValueDim,
 		Scale: score.Scale, Sinks: score.Sinks, Window: o.window(layer), N: int(t.read) + rows, Prompt: o.prompt, KVBytes: t.f.kvBytesPerToken(),
-		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer, t.long), Queries: l.queries, Rows: l.rows, Stats: l.rowStats, ColumnSums: l.sums, SumRows: l.sumRows, PromptRows: l.rowsOf}
+		Pos: o.pos, KV: &o.reader, Rope: t.f.rope(layer, t.long), Queries: l.queries, Rows: l.rows, ColumnSums: l.sums, SumRows: l.sumRows, PromptRows: l.rowsOf}
 	return &o.view
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"terrace/internal/cacheshape"
@@ -135,7 +136,7 @@ func TestQueryStatistics(t *testing.T) {
 			o.Shape.Rope = func(int, bool) Rope { return turningRope{} }
 		}})
 		defer s.close(t)
-		p := &testKeeper{needs: policy.Needs{QueryStats: true, QueryStatsFrom: from}}
+		p := &testKeeper{needs: policy.Needs{Observations: []policy.Observation{policy.QueryStatistics{From: from}}}}
 		x, seen := s.under(t, "a", p.set(), spec), 0
 		p.seen = func(l *policy.Layer) {
 			seen++
@@ -145,11 +146,12 @@ func TestQueryStatistics(t *testing.T) {
 				kernelsScale(row, 1/float32(pos+1))
 				want.Add(row, 1)
 			}
-			if l.Stats.Count != n-from {
-				t.Errorf("statistics of %d queries, want %d", l.Stats.Count, n-from)
+			stats, _ := policy.Seen[*policy.QueryStats](l.Observed, policy.QueryStatistics{From: from})
+			if stats.Count != n-from {
+				t.Errorf("statistics of %d queries, want %d", stats.Count, n-from)
 			}
 			for _, field := range []string{"sum", "outer"} {
-				got, want := reflect.ValueOf(*l.Stats).FieldByName(field), reflect.ValueOf(*want).FieldByName(field)
+				got, want := reflect.ValueOf(*stats).FieldByName(field), reflect.ValueOf(*want).FieldByName(field)
 				for i := range want.Len() {
 					if a, b := got.Index(i).Float(), want.Index(i).Float(); math.Abs(a-b) > 1e-4*(1+math.Abs(b)) {
 						t.Fatalf("layer %d, %s %d: %g, want %g", l.Index, field, i, a, b)
@@ -252,7 +254,7 @@ func TestOutputNorms(t *testing.T) {
 		spec := parsed(t, "full")
 		s := openScenario(t, spec, setup{edit: func(o *Options, _ *kvmanager.Options) { o.Shape.Output = projectionOf }})
 		defer s.close(t)
-		p := &testKeeper{needs: policy.Needs{OutputNorms: true}}
+		p := &testKeeper{needs: policy.Needs{Observations: []policy.Observation{policy.OutputNorms{}}}}
 		x := s.under(t, "a", p.set(), spec)
 		p.seen = func(l *policy.Layer) {
 			w, _ := projectionOf(l.Index)
@@ -260,7 +262,8 @@ func TestOutputNorms(t *testing.T) {
 			for h := range norms {
 				norms[h] = make([]float32, 12)
 			}
-			l.OutputNorms(norms)
+			fill, _ := policy.Seen[func(dst [][]float32)](l.Observed, policy.OutputNorms{})
+			fill(norms)
 			for h := range norms {
 				for i, got := range norms[h] {
 					want, value := 0.0, slowly(x, l.Index).value(h/2, int32(i))
@@ -331,4 +334,81 @@ func TestWindowsAndSharedLayers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// longestRow is an observation of a test's own: how many rows of each layer have been seen, and the largest number in them.
+type longestRow struct{ Scale float32 }
+
+func (longestRow) Key() string    { return "longest_row" }
+func (longestRow) String() string { return "the largest number of a query" }
+
+type longestSeen struct {
+	scale   float32
+	rows    map[int]int
+	largest map[int]float32
+	forgot  map[int]bool
+}
+
+func (s *longestSeen) Rows(layer int, q []float32, pos []int32) {
+	s.rows[layer] += len(pos)
+	for _, x := range q[:len(pos)*len(q)/len(pos)] {
+		s.largest[layer] = max(s.largest[layer], s.scale*x)
+	}
+}
+
+func (s *longestSeen) Value(layer int) (any, error) {
+	if layer == 2 {
+		return nil, errTest
+	}
+	return s.largest[layer], nil
+}
+
+func (s *longestSeen) Forget(layer int) { s.forgot[layer] = true }
+
+// TestObservationOfItsOwn: what a program registers is shown every row once, its value is what the policy sees by the observation that it
+// asked for, and its error is the prompt's; what nobody has registered is refused by name.
+func TestObservationOfItsOwn(t *testing.T) {
+	bubble(t, "own", func(t *testing.T) {
+		var observer *longestSeen
+		defer delete(observers, "longest_row")
+		RegisterObserver("longest_row", func(_ *Sequence, o policy.Observation) Observer {
+			observer = &longestSeen{o.(longestRow).Scale, map[int]int{}, map[int]float32{}, map[int]bool{}}
+			return observer
+		})
+		spec := parsed(t, "full")
+		s := openScenario(t, spec, setup{})
+		defer s.close(t)
+		p := &testKeeper{needs: policy.Needs{Observations: []policy.Observation{longestRow{Scale: 2}}}}
+		x, seen := s.under(t, "a", p.set(), spec), 0
+		p.seen = func(l *policy.Layer) {
+			want := float32(0)
+			for pos := range int32(50) {
+				want = max(want, 2*slices.Max(x.numbers(ofQueries, l.Index, pos, 128)))
+			}
+			got, ok := policy.Seen[float32](l.Observed, longestRow{Scale: 2})
+			if _, other := policy.Seen[float32](l.Observed, longestRow{Scale: 1}); !ok || got != want || other {
+				t.Errorf("layer %d: %v, want %v", l.Index, got, want)
+			}
+			seen++
+		}
+		if err := s.prompt(x, 50, 20); !errors.Is(err, errTest) {
+			t.Errorf("layer 2 has no value: %v", err)
+		}
+		if seen != 2 || observer.rows[0] != 50 || observer.rows[1] != 50 || !observer.forgot[0] || !observer.forgot[1] || observer.forgot[2] {
+			t.Errorf("%d layers decided about, rows %v, forgotten %v", seen, observer.rows, observer.forgot)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("a key was taken twice")
+				}
+			}()
+			RegisterObserver("longest_row", nil)
+		}()
+		delete(observers, "longest_row")
+		_, err := s.shared.newSequence(s.shared.o.KV.NewSequence(), 0, p.set(), SequenceOptions{Policy: spec})
+		if !errors.Is(err, policy.ErrModel) || !strings.Contains(err.Error(), "longest_row") || !strings.Contains(err.Error(), "query_statistics") {
+			t.Errorf("nobody observes it: %v", err)
+		}
+	})
 }

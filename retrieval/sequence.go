@@ -53,6 +53,10 @@ func (f *Shared) newSequence(seq *kvmanager.Sequence, read int32, set *policy.Se
 			return nil, fmt.Errorf("retrieval: %w", err)
 		}
 	}
+	if err := observable(set); err != nil {
+		seq.Free()
+		return nil, err
+	}
 	t := &Sequence{f: f, seq: seq, set: set, read: read, spent: f.accounts.spent.of(set)}
 	t.obs.init(t)
 	if a := newAttending(t); a != nil {

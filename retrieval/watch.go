@@ -13,7 +13,7 @@ type watcher struct {
 	seen int         // rows of the text, from the first on
 }
 
-// Watch shows a policy the queries of all rows of the prompt that the text reads from now on ([policy.Needs].WatchQueries); a Fork
+// Watch shows a policy the queries of all rows of the prompt that the text reads from now on ([policy.Watcher]); a Fork
 // under it goes on with what it has seen. The text must be empty. One fork takes what one call began.
 func (t *Sequence) Watch(under *policy.Spec) error {
 	if t.read > 0 || !t.Plain() {

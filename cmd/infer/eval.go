@@ -336,7 +336,7 @@ func fitModel(policies []string, m *model.Model) error {
 		if err != nil {
 			return err
 		}
-		if n := spec.Needs(); n.Decomposition || n.KeyBasis || n.Filters != "" || m.TrainedIndex() != nil {
+		if n := spec.Needs(); len(n.OfModel) > 0 || n.Filters != "" || m.TrainedIndex() != nil {
 			continue // its engine knows more of the model
 		}
 		if _, err := spec.New(policy.Model{Name: m.Name, Layers: m.Cache(), Hidden: m.Hidden, Context: m.Context}); errors.Is(err, policy.ErrModel) {

@@ -36,7 +36,7 @@ func (r *Reader) Shared(ids []int, configs []policy.Config) int {
 			continue // Compress says what is wrong
 		}
 		rows, ok := r.Engine.OwnRows(under)
-		if !ok || under.Needs().WatchQueries {
+		if !ok || under.Watches() {
 			rows = len(ids) // it has to see all
 		}
 		own = max(own, rows)

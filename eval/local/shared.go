@@ -25,7 +25,7 @@ func planShared(e *engine.Engine, policies []string, promptTokens int) plan {
 		if err != nil {
 			continue // it fails alone, when its turn comes
 		}
-		if rows, ok := e.OwnRows(spec); ok && rows < promptTokens && !(spec.Needs().WatchQueries && e.PrefixCache() != nil) {
+		if rows, ok := e.OwnRows(spec); ok && rows < promptTokens && !(spec.Watches() && e.PrefixCache() != nil) {
 			p.specs[i], own = spec, max(own, rows)
 			sharing++
 		}
@@ -52,7 +52,7 @@ func (r *Runner) readBase(ctx context.Context, e *engine.Engine, ids []int, spec
 		return nil, err
 	}
 	for i, spec := range specs {
-		if spec != nil && spec.Needs().WatchQueries && s.Watch(spec) != nil {
+		if spec != nil && spec.Watches() && s.Watch(spec) != nil {
 			specs[i] = nil // it fails alone, when its turn comes
 		}
 	}

@@ -36,13 +36,13 @@ type Options struct {
 
 	Backend  string // what computes: a name of model.Backends; "" = native
 	DType    string // of weights, KV and products on another backend's device: "f32" or "bf16"; "" = f32
-	KVType   string // element types of KV: "f32", "f16", "bf16", "int8", "int4", or "k=TYPE,v=TYPE"; "" = f16, f32 with Exact, DType on other backends
-	KVWindow int    // newest tokens that int8 and int4 KV keeps in f16; 0 = 128, less than 0 = none but those that do not fill a tile of 16 yet
-	KVRotate string // outliers are spread by a Hadamard rotation before KV is stored: "none", "k", "v", "kv" or "auto" (int4 values); "" = auto
+	KVType   string // element types of KV: "f32", "f16", "bf16", "int8", "int4", "int3", "int2", or "k=TYPE,v=TYPE"; "" = f16, f32 with Exact, DType on other backends
+	KVWindow int    // newest tokens that quantised KV keeps in f16; 0 = 128, less than 0 = none but those that do not fill a group yet (16, of int3 and int2 keys 128)
+	KVRotate string // outliers are spread by a Hadamard rotation before KV is stored: "none", "k", "v", "kv" or "auto" (values of 4 bits and fewer); "" = auto
 
 	WindowOnly bool         // of texts without a policy, layers with a sliding window keep only what later tokens read: such texts cannot be forked under a policy
 	Chunk      int          // prompt tokens that are read in one pass; 0 = 512
-	Page       int          // tokens of a page of KV, a multiple of 16; 0 = 16
+	Page       int          // tokens of a page of KV, a multiple of 16; 0 = 16, of int3 and int2 keys 128
 	Timeline   *Timeline    // where times of compute, transfers and waits are recorded; nil = nowhere
 	Machine    tier.Machine // what the engine runs on, for simulations; zero = this one
 

@@ -18,6 +18,7 @@ func TestAttendAllocatesNothing(t *testing.T) {
 	for _, c := range []attendCase{
 		{name: "f16", p: params(9, 3, 64), k: kvpage.F16, v: kvpage.F16, tokens: 300, page: 16, withMass: true},
 		{name: "int8", p: params(4, 1, 64), k: kvpage.I8, v: kvpage.I4, recent: kvpage.F16, tokens: 128, late: 20, page: 16},
+		{name: "int3", p: params(4, 1, 64), k: kvpage.I3, v: kvpage.I2, recent: kvpage.F16, tokens: 256, late: 20, page: 128},
 	} {
 		for _, ph := range []kernels.Phase{kernels.Exact, kernels.Decode, kernels.Prefill} {
 			t.Run(fmt.Sprintf("%s/%d", c.name, ph), func(t *testing.T) {

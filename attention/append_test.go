@@ -14,15 +14,16 @@ import (
 func TestAppendEqualsPages(t *testing.T) {
 	eachPath(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, 1))
-		for _, e := range []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16, kvpage.I8, kvpage.I4} {
+		for _, e := range []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16, kvpage.I8, kvpage.I4, kvpage.I3, kvpage.I2} {
 			for i, dim := range []int{16, 64, 96, 256, 7, 64, 96, 7} {
-				l := kvpage.Layout{K: e, V: e, KeyDim: dim, ValueDim: dim, Tokens: 48, TokenMajor: i > 4}
+				l := kvpage.Layout{K: e, V: e, KeyDim: dim, ValueDim: dim, Tokens: 3 * e.KeyGroup(), TokenMajor: i > 4}
 				if l.Validate() != nil {
 					continue
 				}
-				for _, c := range [][2]int{{0, 48}, {0, 16}, {16, 17}, {3, 40}, {47, 1}, {0, 5}} {
+				group := e.KeyGroup()
+				for _, c := range [][2]int{{0, 3 * group}, {0, group}, {group, group + 1}, {3, 40}, {47, 1}, {0, 5}} {
 					slot, n := c[0], c[1]
-					if e >= kvpage.I8 && slot%16 != 0 {
+					if e >= kvpage.I8 && slot%group != 0 {
 						continue
 					}
 					k, v := maker{Rand: rnd}.floats(n*(dim+5), 3), maker{Rand: rnd}.floats(n*(dim+2), 3)
@@ -53,15 +54,16 @@ func TestAppendEqualsPages(t *testing.T) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.BF16, kvpage.F32, kvpage.I8, kvpage.I4} {
+	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.BF16, kvpage.F32, kvpage.I8, kvpage.I4, kvpage.I3, kvpage.I2} {
 		b.Run(fmt.Sprint(e), func(b *testing.B) {
-			l := kvpage.Layout{K: e, V: e, KeyDim: 64, ValueDim: 64, Tokens: 16}
+			n := e.PageTokens()
+			l := kvpage.Layout{K: e, V: e, KeyDim: 64, ValueDim: 64, Tokens: n}
 			page := make([]byte, l.PageBytes())
-			k := maker{Rand: rand.New(rand.NewPCG(1, 1))}.floats(16*192, 1)
+			k := maker{Rand: rand.New(rand.NewPCG(1, 1))}.floats(n*192, 1)
 			b.SetBytes(int64(l.PageBytes()))
 			b.ReportAllocs()
 			for b.Loop() {
-				Append(l, page, 0, 16, k, 192, k, 192)
+				Append(l, page, 0, n, k, 192, k, 192)
 			}
 		})
 	}

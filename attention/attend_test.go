@@ -49,6 +49,9 @@ func attendCases() []attendCase {
 		{name: "int8", p: smol, k: kvpage.I8, v: kvpage.I8, tokens: 256, late: 40, page: 16},
 		{name: "int8 int4", p: smol, k: kvpage.I8, v: kvpage.I4, recent: kvpage.F16, tokens: 256, late: 40, page: 32, withMass: true},
 		{name: "int4", p: gemma, k: kvpage.I4, v: kvpage.I4, recent: kvpage.F16, tokens: 128, late: 33, page: 64},
+		{name: "int3", p: smol, k: kvpage.I3, v: kvpage.I3, recent: kvpage.F16, tokens: 256, late: 40, page: 128, withMass: true},
+		{name: "int3 int2", p: gemma, k: kvpage.I3, v: kvpage.I2, recent: kvpage.F16, tokens: 256, late: 33, page: 256},
+		{name: "int2 odd dims", p: odd, k: kvpage.I2, v: kvpage.I3, recent: kvpage.F16, tokens: 128, late: 5, page: 128},
 		{name: "selected", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 400, page: 16, sel: true, withMass: true},
 		{name: "selected holes", p: smol, k: kvpage.F16, v: kvpage.F16, tokens: 400, late: 50, page: 32, holes: true, sel: true, withMass: true},
 		{name: "latent", p: latent, k: kvpage.F16, v: kvpage.F16, tokens: 200, page: 32, withMass: true, latent: true},
@@ -97,7 +100,7 @@ func TestAttend(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d/%d", c.name, rows, ph), func(t *testing.T) {
 					eachPath(t, func(t *testing.T) {
 						s, limit := again(ref), limit
-						if ph == kernels.Decode && c.k.Quantised() && kernels.HasIntegerKV() {
+						if ph == kernels.Decode && kernels.HasIntegerKV(kernels.KVElem(c.k)) {
 							limit += added()
 						}
 						Attend(pool, ph, c.p, []Seq{s})
@@ -136,7 +139,7 @@ func again(s Seq) Seq {
 //	of a score:   σ²(t) = unit²/12 · Σ_d c²(t,d)
 //	of an output: σ² = Σ_t (w(t)·(v(t)-out))²·σ²(t) + unit²/12 · Σ_t c²(t)
 //
-// The unit of scores is a tile's, of outputs a task's, here that of all tokens. Recent tokens are not quantised.
+// The unit of scores is a group's of keys, of outputs a task's, here that of all tokens. Recent tokens are not quantised.
 func integersAdd(c attendCase, s *Seq, want []float64, weights [][][]float64) float64 {
 	most, dim := 0.0, c.p.ValueDim
 	for h := range c.p.Heads {
@@ -177,7 +180,7 @@ func integersAdd(c attendCase, s *Seq, want []float64, weights [][][]float64) fl
 // scoreVariances are the variances of the scores of a query, tile by tile.
 func scoreVariances(c attendCase, q []float32, tokens []oracleToken) []float64 {
 	var out []float64
-	for tile := range slices.Chunk(tokens, tileTokens) {
+	for tile := range slices.Chunk(tokens, c.k.KeyGroup()) {
 		unit, sums, column := 0.0, make([]float64, len(tile)), make([]float64, len(tile))
 		for d := range q {
 			for t := range tile {
@@ -201,8 +204,11 @@ func scoreVariances(c attendCase, q []float32, tokens []oracleToken) []float64 {
 func groupOf(e kvpage.Elem, group []float64) func(x float64) (scale, code float64) {
 	low, high := slices.Min(group), slices.Max(group)
 	scale, from := max(high, -low)/127, 0.0
-	if e == kvpage.I4 {
+	switch e {
+	case kvpage.I4:
 		scale, from = (high-low)/15, low
+	case kvpage.I3, kvpage.I2:
+		scale, from = (high-low)/7, low // values' levels are finer, and their codes larger by as much
 	}
 	return func(x float64) (float64, float64) {
 		if scale == 0 {

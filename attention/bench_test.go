@@ -58,12 +58,12 @@ func fastest(b *testing.B, f func()) time.Duration {
 func BenchmarkDecode(b *testing.B) {
 	for _, m := range benchModels {
 		for _, depth := range []int{512, 8000} {
-			for _, e := range []kvpage.Elem{kvpage.F16, kvpage.BF16, kvpage.F32, kvpage.I8, kvpage.I4} {
+			for _, e := range []kvpage.Elem{kvpage.F16, kvpage.BF16, kvpage.F32, kvpage.I8, kvpage.I4, kvpage.I3, kvpage.I2} {
 				layers := make([][]View, m.layers)
 				for i := range layers {
-					layers[i] = benchViews(m.p, e, depth, 16)
+					layers[i] = benchViews(m.p, e, depth, e.PageTokens())
 				}
-				bytes := int64(m.layers * m.p.KVHeads * ((depth + 15) / 16) * layers[0][0].Layout.PageBytes())
+				bytes := int64(m.layers * m.p.KVHeads * len(layers[0][0].Pages) * layers[0][0].Layout.PageBytes())
 				for _, threads := range []int{1, 2} {
 					b.Run(fmt.Sprintf("%s/%d/%v/threads=%d", m.name, depth, e, threads), func(b *testing.B) {
 						pool := kernels.NewPool(threads)

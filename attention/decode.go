@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
 )
 
 // decodeTask is a range of tiles, or of compact tiles of chosen tokens, in one part of the view of one row and KV head.
@@ -237,7 +238,9 @@ func (w *workspace) fetch(k *worker, i int) {
 	l := &k.list
 	keys, values := l.integers()
 	if keys && k.near != i {
-		fetchAll(l.keys)
+		for _, t := range l.keys {
+			kernels.Fetch(numbersOf(l.layout, t))
+		}
 	}
 	switch {
 	case !values:
@@ -249,8 +252,15 @@ func (w *workspace) fetch(k *worker, i int) {
 
 // integers says which of keys and values are multiplied as integers.
 func (l *list) integers() (keys, values bool) {
-	has := kernels.HasIntegerKV()
-	return has && l.elemK.Quantised(), has && l.elemV.Quantised()
+	return kernels.HasIntegerKV(l.elemK), kernels.HasIntegerKV(l.elemV)
+}
+
+// numbersOf is the part of a tile of keys that is its own: without scales that it shares.
+func numbersOf(l *kvpage.Layout, tile []byte) []byte {
+	if e := kernels.KVElem(l.K); e.Low() {
+		return tile[len(tile)-e.KeyCodeBytes(l.KeyDim):]
+	}
+	return tile
 }
 
 func fetchAll(tiles [][]byte) {
@@ -275,13 +285,13 @@ func (w *workspace) nextKeys(k *worker, i int) [][]byte {
 		return nil
 	}
 	p := w.seqs[d.seq].Views[d.g].parts()[t.part]
-	per, size := p.layout.Tiles(), p.layout.KTileBytes()
+	per := p.layout.Tiles()
 	for tile := t.from - p.first; tile < t.to-p.first; tile++ {
-		data, at := p.pages[tile/per].Data, tile%per*size
-		if at+size > len(data) {
+		data := p.pages[tile/per].Data
+		if len(data) < p.layout.KBytes() {
 			return k.next
 		}
-		k.next = append(k.next, data[at:at+size])
+		k.next = append(k.next, numbersOf(p.layout, p.layout.KTile(data, tile%per)))
 	}
 	k.near = i
 	return k.next

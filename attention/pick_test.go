@@ -144,35 +144,37 @@ func seenAlone(window int, s *Seq) (out []View) {
 func TestSelectionOfQuantisedKeys(t *testing.T) {
 	pool := kernels.NewPool(2)
 	defer pool.Close()
-	c := attendCase{p: params(6, 2, 64), k: kvpage.I8, v: kvpage.I4, recent: kvpage.F16, tokens: 480, late: 40, page: 16}
-	for _, ph := range []kernels.Phase{kernels.Decode, kernels.Prefill} {
-		eachPath(t, func(t *testing.T) {
-			base := c.make(12, 2)
-			few := c.make(12, 2)
-			for g := range base.Views {
-				var chosen, renumbered []int32
-				v := &few.Views[g]
-				v.Pages = nil
-				for i, p := range base.Views[g].Pages {
-					if i%3 != g {
-						continue
+	for _, c := range []attendCase{{k: kvpage.I8, v: kvpage.I4, tokens: 480, page: 16}, {k: kvpage.I3, v: kvpage.I2, tokens: 1024, page: 128}} {
+		c.p, c.recent, c.late = params(6, 2, 64), kvpage.F16, 40
+		for _, ph := range []kernels.Phase{kernels.Decode, kernels.Prefill} {
+			eachPath(t, func(t *testing.T) {
+				base := c.make(12, 2)
+				few := c.make(12, 2)
+				for g := range base.Views {
+					var chosen, renumbered []int32
+					v := &few.Views[g]
+					v.Pages = nil
+					for i, p := range base.Views[g].Pages {
+						if i%3 != g {
+							continue
+						}
+						for _, j := range []int32{1, 2, 3, 8, 15}[:2+i%4] {
+							chosen = append(chosen, int32(c.page*i)+j)
+							renumbered = append(renumbered, int32(c.page*len(v.Pages))+j)
+						}
+						v.Pages = append(v.Pages, p)
 					}
-					for _, j := range []int32{1, 2, 3, 8, 15}[:2+i%4] {
-						chosen = append(chosen, int32(16*i)+j)
-						renumbered = append(renumbered, int32(16*len(v.Pages))+j)
+					for i := range int32(40) {
+						chosen, renumbered = append(chosen, int32(c.tokens)+i), append(renumbered, int32(c.page*len(v.Pages))+i)
 					}
-					v.Pages = append(v.Pages, p)
+					base.Select, few.Select = append(base.Select, chosen), append(few.Select, renumbered)
 				}
-				for i := range int32(40) {
-					chosen, renumbered = append(chosen, 480+i), append(renumbered, int32(16*len(v.Pages))+i)
+				Attend(pool, ph, c.p, []Seq{base})
+				Attend(pool, ph, c.p, []Seq{few})
+				if !slices.Equal(base.Out, few.Out) {
+					t.Errorf("%v keys, phase %d: differs by %.2g", c.k, ph, largestError(few.Out, wide(base.Out)))
 				}
-				base.Select, few.Select = append(base.Select, chosen), append(few.Select, renumbered)
-			}
-			Attend(pool, ph, c.p, []Seq{base})
-			Attend(pool, ph, c.p, []Seq{few})
-			if !slices.Equal(base.Out, few.Out) {
-				t.Errorf("phase %d: differs by %.2g", ph, largestError(few.Out, wide(base.Out)))
-			}
-		})
+			})
+		}
 	}
 }

@@ -122,18 +122,19 @@ type list struct {
 	tile         []int32  // number of the tile in the view
 	spread       []uint16 // where the keys of chosen tokens lie in other tiles than their values: masks of the keys' tiles
 
-	keyBytes, valueBytes, valueFrom int // of a tile; where a page's values start
+	layout                *kvpage.Layout
+	valueBytes, valueFrom int // of a tile; where a page's values start
 }
 
 func (l *list) reset(p *part) {
 	l.elemK, l.elemV = kernels.KVElem(p.layout.K), kernels.KVElem(p.layout.V)
 	l.keys, l.values, l.masks, l.tile, l.spread = l.keys[:0], l.values[:0], l.masks[:0], l.tile[:0], l.spread[:0]
-	l.keyBytes, l.valueBytes, l.valueFrom = p.layout.KTileBytes(), tileTokens*p.layout.VRowBytes(), p.layout.ValuesAt()
+	l.layout, l.valueBytes, l.valueFrom = p.layout, tileTokens*p.layout.VRowBytes(), p.layout.ValuesAt()
 }
 
 func (l *list) add(data []byte, tile, inPage int, mask uint16) {
-	k, v := inPage*l.keyBytes, l.valueFrom+inPage*l.valueBytes
-	l.keys = append(l.keys, data[k:k+l.keyBytes])
+	v := l.valueFrom + inPage*l.valueBytes
+	l.keys = append(l.keys, l.layout.KTile(data, inPage))
 	l.values = append(l.values, data[v:v+l.valueBytes])
 	l.masks = append(l.masks, mask)
 	l.tile = append(l.tile, int32(tile))

@@ -47,6 +47,7 @@ func TestSharedPasses(t *testing.T) {
 	for name, o := range map[string]Options{
 		"f16": {}, "exact": {Exact: true}, "rotated": {Rotate: RotateBoth},
 		"int8": {KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, KVWindow: 32, KVWindowSet: true},
+		"int3": {KType: kvpage.I3, VType: kvpage.I2, KVTypeSet: true, KVWindow: 32, KVWindowSet: true},
 	} {
 		for _, open := range []func(testing.TB, Options) *Engine{small, windowed, withExperts} {
 			o.Threads, o.Context, o.ChunkTokens = 2, 700, 64

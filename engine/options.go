@@ -24,7 +24,7 @@ type Options struct {
 	Exact         bool                       // float32 activations and KV: the reference path
 	KType, VType  kvpage.Elem                // element types of the cache; see KVTypeSet
 	KVTypeSet     bool                       // KType and VType were chosen; otherwise f16, f32 with Exact, and on other backends what they compute in
-	PageTokens    int                        // tokens a page; 0 = 16
+	PageTokens    int                        // tokens a page; 0 = 16, of int3 and int2 keys 128
 	KVWindow      int                        // newest tokens that quantised KV keeps in f16; see KVWindowSet
 	KVWindowSet   bool                       // KVWindow was chosen, so 0 keeps none but those that do not fill a tile of 16 yet; otherwise 0 = 128
 	Rotate        Rotation                   // what is turned by a Hadamard matrix before it is stored
@@ -128,7 +128,7 @@ func (o *Options) checkFollow(spec *policy.Spec) error {
 	if o.KType.Quantised() || o.VType.Quantised() {
 		return fmt.Errorf("engine: policy %s brings tokens back between others, which %v keys and %v values do not allow; use f16 KV, or revive=none: %w", spec, o.KType, o.VType, model.ErrUnsupported)
 	}
-	if page := max(o.PageTokens, kvpage.Tile); block > 1 && block%page != 0 {
+	if page := o.pageTokens(); block > 1 && block%page != 0 {
 		return fmt.Errorf("engine: policy %s swaps blocks of %d tokens, want a multiple of the page's %d, or revive=none: %w", spec, block, page, model.ErrUnsupported)
 	}
 	return nil

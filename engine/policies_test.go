@@ -306,16 +306,17 @@ func TestQuantisedKV(t *testing.T) {
 		k, v   kvpage.Elem
 		rotate Rotation
 		limit  float32
-	}{{kvpage.I8, kvpage.I8, RotateNone, 0.05}, {kvpage.I8, kvpage.I4, RotateKeys, 0.15}, {kvpage.I4, kvpage.I4, RotateAuto, 0.15}, {kvpage.F16, kvpage.I8, RotateNone, 0.05}} {
+	}{{kvpage.I8, kvpage.I8, RotateNone, 0.05}, {kvpage.I8, kvpage.I4, RotateKeys, 0.15}, {kvpage.I4, kvpage.I4, RotateAuto, 0.15}, {kvpage.F16, kvpage.I8, RotateNone, 0.05},
+		{kvpage.I3, kvpage.I3, RotateAuto, 0.6}, {kvpage.I3, kvpage.I2, RotateBoth, 0.7}, {kvpage.I2, kvpage.F16, RotateNone, 0.9}, {kvpage.F16, kvpage.I3, RotateAuto, 0.3}} {
 		o := Options{KVTypeSet: true, KType: c.k, VType: c.v, Rotate: c.rotate, KVWindow: 32}
 		e := small(t, o)
 		got := forced(t, e, prompt, next)
 		if d := fakes.Worst(want, got); d > c.limit*size || d == 0 {
 			t.Errorf("%v keys, %v values: logits of %g differ by %g", c.k, c.v, size, d)
 		}
-		o.Threads, o.PageTokens = 1, 64
+		o.Threads, o.PageTokens = 1, 4*c.k.PageTokens()
 		if d := fakes.Worst(got, forced(t, small(t, o), prompt, next)); d != 0 {
-			t.Errorf("%v keys: one thread and pages of 64 change logits by %g", c.k, d)
+			t.Errorf("%v keys: one thread and larger pages change logits by %g", c.k, d)
 		}
 		o.Policy = "snapkv:budget=100+quest"
 		forced(t, small(t, o), prompt, next)

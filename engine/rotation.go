@@ -7,7 +7,6 @@ import (
 	"gorgonia.org/tensor"
 
 	"terrace/internal/kernels"
-	"terrace/internal/kvpage"
 	"terrace/internal/nearest"
 	"terrace/model"
 )
@@ -74,7 +73,7 @@ func (e *Engine) outputOfValues(layer int) ([]float32, error) {
 	return w, nil
 }
 
-// resolveRotation decides what auto is: int4 values are turned, with native, where their width has blocks of leastBlock. Keys are not:
+// resolveRotation decides what auto is: values of 4 bits and fewer are turned, with native, where their width has blocks of leastBlock. Keys are not:
 // their scales are each channel's, so that outliers of single channels cost nothing, and spread ones would (docs/algorithms.md 0).
 func (o *Options) resolveRotation(m *model.Model) error {
 	switch {
@@ -84,7 +83,7 @@ func (o *Options) resolveRotation(m *model.Model) error {
 		return nil
 	}
 	o.Rotate = RotateNone
-	if o.Backend != "native" || o.VType != kvpage.I4 {
+	if o.Backend != "native" || o.VType.Bits() > 4 {
 		return nil
 	}
 	for i := range m.Layer {

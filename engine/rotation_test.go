@@ -10,7 +10,7 @@ import (
 	"terrace/policy"
 )
 
-// TestRotationDefault: auto turns int4 values and nothing else, and refuses no policy.
+// TestRotationDefault: auto turns values of 4 bits and fewer and nothing else, and refuses no policy.
 func TestRotationDefault(t *testing.T) {
 	t.Parallel()
 	int4 := Options{KVTypeSet: true, KType: kvpage.I4, VType: kvpage.I4}
@@ -24,6 +24,9 @@ func TestRotationDefault(t *testing.T) {
 		{kvpage.I8, kvpage.I8, "", RotateAuto, RotateNone},
 		{kvpage.I4, kvpage.I4, "", RotateAuto, RotateValues},
 		{kvpage.I4, kvpage.F16, "", RotateAuto, RotateNone},
+		{kvpage.I3, kvpage.I3, "", RotateAuto, RotateValues},
+		{kvpage.F16, kvpage.I2, "", RotateAuto, RotateValues},
+		{kvpage.I2, kvpage.I8, "", RotateAuto, RotateNone},
 		{kvpage.F16, kvpage.I4, "snapkv", RotateAuto, RotateValues},
 		{kvpage.I4, kvpage.I4, "think", RotateAuto, RotateValues},
 		{kvpage.I4, kvpage.I4, "lagkv", RotateAuto, RotateValues},

@@ -60,6 +60,7 @@ func TestSpeculationChangesNothing(t *testing.T) {
 		{name: "typical, XTC and DRY", sample: model.SamplerOptions{Temperature: 1, TypicalP: 0.9, XTCProbability: 0.5, XTCThreshold: 0.05, DRY: model.DRY{Multiplier: 0.8, Base: 1.75, AllowedLength: 2, Last: -1}, Seed: 6}},
 		{name: "int8", o: Options{KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true}},
 		{name: "int4 without a window", o: Options{KType: kvpage.I4, VType: kvpage.I4, KVTypeSet: true, KVWindowSet: true}},
+		{name: "int3", o: Options{KType: kvpage.I3, VType: kvpage.I3, KVTypeSet: true, KVWindow: 20, KVWindowSet: true}},
 		{name: "windows only", open: windowed, o: Options{WindowOnly: true}, tokens: 440},
 		{name: "compressed prompt", o: Options{}, policy: "snapkv:budget=40%"},
 		{name: "small pages", o: Options{PageTokens: 16, ChunkTokens: 48}},
@@ -183,17 +184,21 @@ func TestDraftModel(t *testing.T) {
 
 // TestTogether: so many tokens at once leave a quantized cache as one at a time does.
 func TestTogether(t *testing.T) {
-	for _, window := range []int{0, 5, 32} {
-		e := small(t, Options{Threads: 1, KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, KVWindow: window, KVWindowSet: true})
+	for _, c := range []struct {
+		k      kvpage.Elem
+		window int
+	}{{kvpage.I8, 0}, {kvpage.I8, 5}, {kvpage.I8, 32}, {kvpage.I3, 20}} {
+		window := c.window
+		e := small(t, Options{Threads: 1, KType: c.k, VType: kvpage.I8, KVTypeSet: true, KVWindow: window, KVWindowSet: true})
 		s, err := e.NewSession(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for n := 1; n <= 80; n++ {
-			if err := s.Prefill(t.Context(), []int{n}, PrefillHooks{}); err != nil {
+		for n := 1; n <= 5*c.k.KeyGroup(); n++ {
+			if err := s.Prefill(t.Context(), []int{n % 200}, PrefillHooks{}); err != nil {
 				t.Fatal(err)
 			}
-			settled := func(n int) int { return max(0, n-window) / kvpage.Tile * kvpage.Tile }
+			settled := func(n int) int { return max(0, n-window) / c.k.KeyGroup() }
 			want := 1
 			for want < 16 && settled(n+want+1) == settled(n+1) {
 				want++

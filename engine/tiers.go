@@ -9,7 +9,6 @@ import (
 
 	"terrace/engine/tier"
 	"terrace/internal/vfs"
-	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/offload"
 	"terrace/policy"
@@ -121,7 +120,7 @@ func (e *Engine) openDrives(sockets []string) error {
 func (e *Engine) shape() offload.Shape {
 	l := e.o.format(e.policy)
 	if l.Tokens == 0 {
-		l.Tokens = kvmanager.DefaultPageTokens
+		l.Tokens = l.K.PageTokens()
 	}
 	return offload.Shape{Layers: e.cache, Page: l, GroupTokens: l.Tokens, Fingerprint: fingerprint(e.m)}
 }
@@ -167,6 +166,9 @@ func (e *Engine) openStore(t tier.Tier) (offload.Store, error) {
 		}
 		return s, nil
 	case tier.CSD:
+		if k := e.o.KType; k.KeyGroup() > retrieval.DriveGroupTokens {
+			return nil, fmt.Errorf("engine: tier csd=unix:%s: %v keys share scales over %d tokens, a drive takes groups of %d: %w", t.Place, k, k.KeyGroup(), retrieval.DriveGroupTokens, ErrOption)
+		}
 		if n := e.shape().GroupTokens; n != retrieval.DriveGroupTokens {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: pages of %d tokens, a drive takes %d: %w", t.Place, n, retrieval.DriveGroupTokens, ErrOption)
 		}

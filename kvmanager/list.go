@@ -16,18 +16,26 @@ type list struct {
 
 // append writes rows into the reserved room.
 func (p *list) append(l *kvpage.Layout, k []float32, kStride int, v []float32, vStride int, pos []int32) {
-	p.write(l, p.tokens, len(pos), k, kStride, v, vStride)
+	p.write(l, p.tokens, len(pos), k, kStride, v, vStride, loneAt(pos))
 	p.count(l, pos)
 }
 
-// write writes n rows into the room of the tokens from a number on.
-func (p *list) write(l *kvpage.Layout, first, n int, k []float32, kStride int, v []float32, vStride int) {
+// loneAt is the lone token (kvpage) of a group with these positions: a text's first token, which much attention goes to, or any.
+func loneAt(pos []int32) int {
+	if len(pos) > 0 && pos[0] == 0 {
+		return 0
+	}
+	return kvpage.Farthest
+}
+
+// write writes n rows into the room of the tokens from a number on; lone is of the first group.
+func (p *list) write(l *kvpage.Layout, first, n int, k []float32, kStride int, v []float32, vStride, lone int) {
 	for done := 0; done < n; {
 		at := first + done
 		slot := at % l.Tokens
 		run := min(l.Tokens-slot, n-done)
-		attention.Append(*l, p.pages[at/l.Tokens].Data, slot, run, k[done*kStride:], kStride, v[done*vStride:], vStride)
-		done += run
+		attention.AppendFirst(*l, p.pages[at/l.Tokens].Data, slot, run, k[done*kStride:], kStride, v[done*vStride:], vStride, lone)
+		done, lone = done+run, kvpage.Farthest
 	}
 }
 
@@ -42,19 +50,20 @@ func (p *list) count(l *kvpage.Layout, pos []int32) {
 	}
 }
 
-// editKeys shows fn the keys of each tile and writes them back; the list's first token has the number first for fn. Pages are writable.
+// editKeys shows fn the keys of each group and writes them back; the list's first token has the number first for fn. Pages are writable.
 func (p *list) editKeys(l *kvpage.Layout, first int, fn func(from int, keys []float32)) {
-	keys := make([]float32, kvpage.Tile*l.KeyDim)
+	group := l.K.KeyGroup()
+	keys := make([]float32, group*l.KeyDim)
 	for i := range p.pages {
 		page := &p.pages[i]
-		for slot := 0; slot < page.N; slot += kvpage.Tile {
-			n := min(kvpage.Tile, page.N-slot)
+		for slot := 0; slot < page.N; slot += group {
+			n := min(group, page.N-slot)
 			for j := range n {
 				kvpage.ReadK(*l, page.Data, slot+j, keys[j*l.KeyDim:(j+1)*l.KeyDim])
 			}
 			fn(first+i*l.Tokens+slot, keys[:n*l.KeyDim])
 			if l.K.Quantised() {
-				kvpage.PutTileK(*l, page.Data, slot/kvpage.Tile, n, keys, l.KeyDim)
+				kvpage.PutGroupK(*l, page.Data, slot/group, n, keys, l.KeyDim, loneAt(page.Pos[slot:]))
 				continue
 			}
 			for j := range n {

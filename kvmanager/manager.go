@@ -14,12 +14,12 @@ import (
 // Options are the shape and limits of a cache.
 type Options struct {
 	Layers      cacheshape.Model
-	Layout      kvpage.Layout // of pages, but for the widths, which are each layer's; Tokens 0 = 16
+	Layout      kvpage.Layout // of pages, but for the widths, which are each layer's; Tokens 0 = kvpage.Elem.PageTokens
 	BudgetBytes int64         // hard limit on pages in use; 0 = none
 	// Window is how many of the newest tokens a quantized cache keeps in f16 (KIVI's residual); see WindowSet. Tokens
-	// leave it 16 at a time, so that each tile of keys gets its scales from 16 neighbours.
+	// leave it a group at a time (kvpage.Elem.KeyGroup), so that keys get their scales from their neighbours.
 	Window int
-	// WindowSet says that Window was chosen, so 0 keeps only the tokens that do not fill a tile yet; otherwise 0 = DefaultWindow.
+	// WindowSet says that Window was chosen, so 0 keeps only the tokens that do not fill a group yet; otherwise 0 = DefaultWindow.
 	WindowSet bool
 	// Backing, where not nil, is the queue of the store that holds what the budget does not: passes then Plan, Acquire and
 	// Release each layer. It stays the caller's.
@@ -27,9 +27,6 @@ type Options struct {
 	// Clock is whose time transfers have to end in; nil = clock.Real.
 	Clock clock.Clock
 }
-
-// DefaultPageTokens is how many tokens a page holds where nobody chose.
-const DefaultPageTokens = 16
 
 // DefaultWindow is KIVI's residual length.
 const DefaultWindow = 128
@@ -74,7 +71,7 @@ type account struct {
 // New returns an empty cache. It allocates nothing until the first token.
 func New(o Options) (*Manager, error) {
 	if o.Layout.Tokens == 0 {
-		o.Layout.Tokens = DefaultPageTokens
+		o.Layout.Tokens = o.Layout.K.PageTokens()
 	}
 	if err := o.Layers.Validate(); err != nil {
 		return nil, fmt.Errorf("kvmanager: %w", err)

@@ -8,20 +8,23 @@ import (
 	"terrace/internal/kvpage"
 )
 
-// quantizer is the codec of quantized caches (KIVI): keys share a scale with their 15 neighbours a channel, values have their
-// own, and the newest tokens stay in full precision until a whole tile of them leaves the window.
+// quantizer is the codec of quantized caches (KIVI): keys share a scale with the others of their group a channel, values have their
+// own, and the newest tokens stay in full precision until a whole group of them leaves the window.
 type quantizer struct {
 	m      *Manager
 	window int // tokens that stay in full precision
+	group  int // tokens that leave it at once: kvpage.Elem.KeyGroup
 	bulk   attention.Reader
-	k, v   []float32 // a tile on its way
+	k, v   []float32 // a group on its way
+	pos    []int32
 }
 
 func newQuantizer(m *Manager) *quantizer {
-	q := &quantizer{m: m, window: m.o.Window}
+	q := &quantizer{m: m, window: m.o.Window, group: m.o.Layout.K.KeyGroup()}
+	q.pos = make([]int32, q.group)
 	for i := range m.layers {
 		l := m.main(i)
-		q.k, q.v = grown(q.k, kvpage.Tile*l.KeyDim), grown(q.v, kvpage.Tile*l.ValueDim)
+		q.k, q.v = grown(q.k, q.group*l.KeyDim), grown(q.v, q.group*l.ValueDim)
 	}
 	return q
 }
@@ -41,12 +44,12 @@ func (q *quantizer) split(tokens int) (main, residual int) {
 	return main, tokens - main
 }
 
-// leaving is how many tokens leave a window of had tokens when n more come: whole tiles, so that the window keeps its size.
+// leaving is how many tokens leave a window of had tokens when n more come: whole groups, so that the window keeps its size.
 func (q *quantizer) leaving(had, n int) int {
-	return max(0, had+n-q.window) / kvpage.Tile * kvpage.Tile
+	return max(0, had+n-q.window) / q.group * q.group
 }
 
-// quantized is the encoding of one sequence of a quantized cache. Its main pages hold whole tiles.
+// quantized is the encoding of one sequence of a quantized cache. Its main pages hold whole groups.
 type quantized struct {
 	*quantizer
 	s       *Sequence
@@ -75,7 +78,7 @@ func (e *quantized) incoming(layer, n int, more []int) {
 	}
 }
 
-// together stops before the token that would push the next tile out of the window: the tokens before it read that tile in full
+// together stops before the token that would push the next group out of the window: the tokens before it read that in full
 // precision.
 func (e *quantized) together(layer, n int) int {
 	for g := range e.m.heads(layer) {
@@ -104,7 +107,7 @@ func (e *quantized) unreserve(layer int) {
 	}
 }
 
-// append takes tokens into the window and quantizes its oldest tiles until it is less than a tile larger than it should be.
+// append takes tokens into the window and quantizes its oldest groups until it is less than a group larger than it should be.
 func (e *quantized) append(layer, kvHead int, k []float32, kStride int, v []float32, vStride int, pos []int32) {
 	w, h := e.at(layer, kvHead), e.s.lists.at(layer, kvHead)
 	w.append(e.m.recent(layer), k, kStride, v, vStride, pos)
@@ -114,17 +117,20 @@ func (e *quantized) append(layer, kvHead int, k []float32, kStride int, v []floa
 	}
 }
 
-// quantize moves the oldest n tokens of a window, whole tiles, to main pages that were reserved.
+// quantize moves the oldest n tokens of a window, whole groups, to main pages that were reserved.
 func (e *quantized) quantize(layer int, w *window, main *list, n int) {
 	l, dk, dv := *e.m.recent(layer), e.m.main(layer).KeyDim, e.m.main(layer).ValueDim
+	for first := 0; first < n; first += e.group {
+		for i := range e.group {
+			p, j := &w.pages[(first+i)/kvpage.Tile], i%kvpage.Tile
+			kvpage.ReadK(l, p.Data, j, e.k[i*dk:(i+1)*dk])
+			kvpage.ReadV(l, p.Data, j, e.v[i*dv:(i+1)*dv])
+			e.pos[i] = p.Pos[j]
+		}
+		main.append(e.m.main(layer), e.k, dk, e.v, dv, e.pos)
+	}
 	pages := n / kvpage.Tile
 	for i := range pages {
-		p := &w.pages[i]
-		for j := range kvpage.Tile {
-			kvpage.ReadK(l, p.Data, j, e.k[j*dk:(j+1)*dk])
-			kvpage.ReadV(l, p.Data, j, e.v[j*dv:(j+1)*dv])
-		}
-		main.append(e.m.main(layer), e.k, dk, e.v, dv, p.Pos[:kvpage.Tile])
 		e.m.drop(w.owned.of, w.owned.refs[i])
 	}
 	w.owned.refs = w.owned.refs[:copy(w.owned.refs, w.owned.refs[pages:])]
@@ -132,16 +138,16 @@ func (e *quantized) quantize(layer int, w *window, main *list, n int) {
 	w.tokens -= n
 }
 
-// keep leaves tiles before the first dropped token as they are; later quantized tokens form new tiles, their values moved bit
-// for bit; what does not fill a tile goes back to the front of the window.
+// keep leaves groups before the first dropped token as they are; later quantized tokens form new groups, their values moved bit
+// for bit; what does not fill a group goes back to the front of the window.
 func (e *quantized) keep(layer, kvHead int, keep []int) error {
 	m, h, w, l := e.m, e.s.lists.at(layer, kvHead), e.at(layer, kvHead), e.m.main(layer)
 	stay := 0 // kept tokens that were quantized
 	for stay < len(keep) && keep[stay] < h.main.tokens {
 		stay++
 	}
-	first := min(same(keep), stay) / kvpage.Tile * kvpage.Tile
-	whole := stay / kvpage.Tile * kvpage.Tile
+	first := min(same(keep), stay) / e.group * e.group
+	whole := stay / e.group * e.group
 	if err := e.fits(layer, kvHead, len(keep)-whole, first, whole); err != nil {
 		return err
 	}
@@ -154,7 +160,7 @@ func (e *quantized) keep(layer, kvHead int, keep []int) error {
 	if err := e.s.store.own(layer, kvHead, first, whole); err != nil {
 		return err
 	}
-	e.retile(layer, &h.main, keep[first:whole], first)
+	e.regroup(layer, &h.main, keep[first:whole], first)
 	h.main.cut(m, l, whole)
 	err := e.s.store.unreserve(layer) // what leaves makes room for the window
 	e.resize(layer, w, 0)
@@ -213,26 +219,25 @@ func (e *quantized) read(layer int, v *attention.View, index []int, pos []int32)
 	return r
 }
 
-// retile writes the quantized tokens at the given indices, whole tiles of them, to the places from first on.
-func (e *quantized) retile(layer int, p *list, keep []int, first int) {
+// regroup writes the quantized tokens at the given indices, whole groups of them, to the places from first on.
+func (e *quantized) regroup(layer int, p *list, keep []int, first int) {
 	l := *e.m.main(layer)
 	view := attention.View{Layout: l, Pages: p.pages}
-	values := make([]byte, 0, kvpage.Tile*l.VRowBytes())
-	pos := make([]int32, kvpage.Tile)
-	for t := 0; t < len(keep); t += kvpage.Tile {
+	values := make([]byte, 0, e.group*l.VRowBytes())
+	for t := 0; t < len(keep); t += e.group {
 		values = values[:0]
-		for j, x := range keep[t : t+kvpage.Tile] {
+		for j, x := range keep[t : t+e.group] {
 			e.bulk.Keys(&view, x, x+1, e.k[j*l.KeyDim:(j+1)*l.KeyDim])
 			values = append(values, l.VRow(p.pages[x/l.Tokens].Data, x%l.Tokens)...)
-			pos[j] = p.pages[x/l.Tokens].Pos[x%l.Tokens]
+			e.pos[j] = p.pages[x/l.Tokens].Pos[x%l.Tokens]
 		}
 		page, slot := &p.pages[(first+t)/l.Tokens], (first+t)%l.Tokens
-		kvpage.PutTileK(l, page.Data, slot/kvpage.Tile, kvpage.Tile, e.k, l.KeyDim)
+		kvpage.PutGroupK(l, page.Data, slot/e.group, e.group, e.k, l.KeyDim, loneAt(e.pos))
 		n := l.VRowBytes()
-		for j := range kvpage.Tile {
+		for j := range e.group {
 			copy(l.VRow(page.Data, slot+j), values[j*n:(j+1)*n])
 		}
-		copy(page.Pos[slot:], pos)
+		copy(page.Pos[slot:], e.pos)
 	}
 }
 
@@ -250,7 +255,7 @@ func (e *quantized) cut(layer, kvHead, n int) error {
 	return e.keep(layer, kvHead, keep)
 }
 
-// rewrites: a cut within the main pages moves what does not fill a tile back into the window.
+// rewrites: a cut within the main pages moves what does not fill a group back into the window.
 func (e *quantized) rewrites(layer int, next int32) (first int, ok bool) {
 	for g := range e.m.heads(layer) {
 		h := e.s.lists.at(layer, g)
@@ -281,10 +286,10 @@ func (e *quantized) bytes() (n int64) {
 	return n
 }
 
-// growth: every window may be a tile short of letting one go, and that of one layer has the new tokens beside.
+// growth: every window may be a token short of letting a group go, and that of one layer has the new tokens beside.
 func (e *quantized) growth(rows, tokens int) int64 {
 	pages := func(tokens int) int { return (tokens + kvpage.Tile - 1) / kvpage.Tile }
-	most := min(e.window+kvpage.Tile-1, tokens)
+	most := min(e.window+e.group-1, tokens)
 	coming := min(most+rows, tokens)
 	all, widest := int64(0), int64(0) // of a page in every head of every layer, and of one layer
 	for i := range e.m.layers {

@@ -190,3 +190,88 @@ func TestNoWindow(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupsLeaveTheWindow: int3 and int2 tokens leave the window 128 at a time and become the bytes that their group gives alone, in appends
+// and pages of any size; a fork keeps its own, and what a cut leaves of a group goes back into the window.
+func TestGroupsLeaveTheWindow(t *testing.T) {
+	for _, tokens := range []int{128, 256} {
+		for _, step := range []int{1, 7, 400} {
+			o := Options{Layers: cacheshape.Equal(1, 2, cacheshape.KV{Heads: 2, KeyDim: 16, ValueDim: 32}), Window: 20, WindowSet: true, Layout: kvpage.Layout{K: kvpage.I3, V: kvpage.I2, Tokens: tokens}}
+			o.Layout.KeyDim, o.Layout.ValueDim = 16, 32
+			m := open(t, o)
+			s := m.NewSequence()
+			k, v := filled(t, o, s, 400, step)
+			wholeGroups(t, o, s, k, v, 256, 144)
+			if got, want := s.Bytes(), m.BytesFor(400); got != want {
+				t.Errorf("%d bytes, computed %d", got, want)
+			}
+			f, err := s.Fork()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Truncate(200); err != nil {
+				t.Fatal(err)
+			}
+			wholeGroups(t, o, s, k, v, 128, 72)
+			wholeGroups(t, o, f, k, v, 256, 144)
+			keep := slices.Concat(upTo(100), []int{130, 150, 199})
+			if err := s.Keep(0, 1, keep); err != nil {
+				t.Fatal(err)
+			}
+			if n := s.lists.at(0, 1).main.tokens; n != 0 || s.Tokens(0, 1) != len(keep) {
+				t.Errorf("%d tokens quantized of %d, want none of %d", n, s.Tokens(0, 1), len(keep))
+			}
+			wholeGroups(t, o, f, k, v, 256, 144)
+			s.Free()
+			f.Free()
+			if err := m.Check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// wholeGroups checks the main pages of both heads against kvpage's of the same tokens as float16, and how many tokens lie there and in the window.
+func wholeGroups(t *testing.T, o Options, s *Sequence, k, v []float32, main, late int) {
+	t.Helper()
+	l := o.Layout
+	half := func(x []float32) []float32 {
+		out := make([]float32, len(x))
+		f := kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: len(x), ValueDim: 1, Tokens: kvpage.Tile}
+		page := make([]byte, f.PageBytes())
+		kvpage.PutK(f, page, 0, x)
+		kvpage.ReadK(f, page, 0, out)
+		return out
+	}
+	for g := range 2 {
+		data, pos, err := s.AppendMain(nil, 0, g, 0, s.MainTokens(0, g))
+		if err != nil || len(pos) != main || s.Tokens(0, g)-len(pos) != late {
+			t.Fatalf("head %d: %d tokens quantized and %d late, want %d and %d; %v", g, len(pos), s.Tokens(0, g)-len(pos), main, late, err)
+		}
+		for first := 0; first < main; first += l.Tokens {
+			page := make([]byte, l.PageBytes())
+			n := min(l.Tokens, main-first)
+			for group := 0; group < n; group += 128 {
+				var keys, values []float32
+				for i := first + group; i < first+group+128; i++ {
+					keys, values = append(keys, half(k[(2*i+g)*16:][:16])...), append(values, half(v[(2*i+g)*32:][:32])...)
+				}
+				kvpage.Append(l, page, group, 128, keys, 16, values, 32)
+				if first+group == 0 { // a text's first token is exact
+					kvpage.PutGroupK(l, page, 0, 128, keys, 16, 0)
+				}
+			}
+			got := data[first/l.Tokens*l.PageBytes():][:l.PageBytes()]
+			for i := range n {
+				want, have := make([]float32, 48), make([]float32, 48)
+				kvpage.ReadK(l, page, i, want[:16])
+				kvpage.ReadK(l, got, i, have[:16])
+				kvpage.ReadV(l, page, i, want[16:])
+				kvpage.ReadV(l, got, i, have[16:])
+				if !slices.Equal(want, have) {
+					t.Fatalf("head %d, token %d: %v, want %v", g, first+i, have, want)
+				}
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"terrace/attention"
+	"terrace/internal/kvpage"
 )
 
 // Sequence is one text's KV: for each layer and KV head its tokens in order. Where the pages lie is the layer store's, how
@@ -115,7 +116,7 @@ func (s *Sequence) AppendLater(layer int, pos []int32) (fill func(k, v []float32
 		var heads sync.WaitGroup
 		for g := range kvHeads {
 			write := func() {
-				s.lists.at(layer, g).main.write(l, first[g], n, k[g*l.KeyDim:], kvHeads*l.KeyDim, v[g*l.ValueDim:], kvHeads*l.ValueDim)
+				s.lists.at(layer, g).main.write(l, first[g], n, k[g*l.KeyDim:], kvHeads*l.KeyDim, v[g*l.ValueDim:], kvHeads*l.ValueDim, kvpage.Farthest)
 			}
 			if n < apartTokens {
 				write()

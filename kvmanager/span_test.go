@@ -26,6 +26,9 @@ var caches = []struct {
 	{"i8 on tiers", kvpage.Layout{K: kvpage.I8, V: kvpage.I8, Tokens: 16}, 32, 120},
 	{"i4, no window", kvpage.Layout{K: kvpage.I4, V: kvpage.I4, Tokens: 16}, 0, 0},
 	{"i4 and f16", kvpage.Layout{K: kvpage.I4, V: kvpage.F16, Tokens: 32}, 48, 120},
+	{"i3", kvpage.Layout{K: kvpage.I3, V: kvpage.I3, Tokens: 128}, 32, 0},
+	{"i3 and i2 on tiers", kvpage.Layout{K: kvpage.I3, V: kvpage.I2, Tokens: 128}, 0, 120},
+	{"f16 and i2", kvpage.Layout{K: kvpage.F16, V: kvpage.I2, Tokens: 32}, 32, 0},
 }
 
 // cacheOptions are two layers of two KV heads of 32.

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"terrace/attention"
-	"terrace/internal/kvpage"
 	"terrace/kvmanager"
 	"terrace/policy"
 )
@@ -164,7 +163,7 @@ func (t *Sequence) CountReads(layer int, seq *attention.Seq) {
 		}
 		t.stepTokens += int64(n * len(seq.Pos))
 		layout := &seq.Views[g].Layout
-		t.stepBytes += int64(n*len(seq.Pos)) * int64(layout.KTileBytes()/kvpage.Tile+layout.VBytes()/layout.Tokens)
+		t.stepBytes += int64(n*len(seq.Pos)) * int64(layout.PageBytes()/layout.Tokens)
 		t.stepReads += int64(len(seq.Pos))
 	}
 }

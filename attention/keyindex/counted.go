@@ -34,7 +34,7 @@ func (s *Columns) scanBytes(rows int) int64 { return int64(s.rowBytes() * float6
 // keyBytes is what a part of the cached keys takes: rows of the head's dim numbers of n tokens.
 func (h *sketch) keyBytes(n, rows int) int64 {
 	l := &h.view.Layout
-	return int64(n) * int64(rows) * int64(l.KTileBytes()) / int64(kvpage.Tile*l.KeyDim)
+	return int64(n) * int64(rows) * int64(l.KBytes()) / int64(l.Tokens*l.KeyDim)
 }
 
 // countApprox adds a scan of the whole sketch.

@@ -1,6 +1,8 @@
 package keyindex
 
 import (
+	"slices"
+
 	"terrace/attention"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
@@ -12,6 +14,7 @@ type Tiles struct {
 	parts [2]tilePart // pages, and the full-precision window behind them
 	rows  []byte      // the wanted rows of every tile, gathered, or every tile turned
 	short [][]byte    // the same as tiles
+	wide  []byte      // one tile as float32
 	keys  [][]byte    // of one tile whose keys lie token by token
 }
 
@@ -59,7 +62,7 @@ func (t *Tiles) Dot(scratch, dst, q []float32, rows, dim, n int) []float32 {
 		if p.byToken {
 			tiles = t.turn(p, dim)
 		}
-		scratch = products(scratch, dst, q, rows, dim, n, at, p, tiles)
+		scratch = products(scratch, dst, q, rows, dim, n, at, p, p.elem, tiles)
 		at += p.tokens
 	}
 	return scratch
@@ -71,7 +74,8 @@ func (t *Tiles) Dims(scratch, dst, q []float32, rows int, dims []int32, few, dim
 	at := 0
 	for i := range t.parts {
 		p := &t.parts[i]
-		scratch = products(scratch, dst, q, rows, few, n, at, p, t.gather(p, dims, few, dim))
+		tiles, elem := t.gather(p, dims, few, dim)
+		scratch = products(scratch, dst, q, rows, few, n, at, p, elem, tiles)
 		at += p.tokens
 	}
 	return scratch
@@ -101,8 +105,11 @@ func (t *Tiles) sized(n int) {
 	t.rows, t.short = t.rows[:n], t.short[:0]
 }
 
-// gather copies the wanted rows of every tile of a part to tiles of few dimensions.
-func (t *Tiles) gather(p *tilePart, dims []int32, few, dim int) [][]byte {
+// gather copies the wanted rows of every tile of a part to tiles of few dimensions; what type those have.
+func (t *Tiles) gather(p *tilePart, dims []int32, few, dim int) ([][]byte, kvpage.Elem) {
+	if kernels.KVElem(p.elem).Low() {
+		return t.gatherWide(p, dims, few, dim), kvpage.F32
+	}
 	size := kernels.KVElem(p.elem).KeyTileBytes(few)
 	t.sized(size * len(p.tiles))
 	row, scales := kvpage.Tile*p.elem.Bits()/8, 0
@@ -124,6 +131,22 @@ func (t *Tiles) gather(p *tilePart, dims []int32, few, dim int) [][]byte {
 		}
 		t.short = append(t.short, out)
 	}
+	return t.short, p.elem
+}
+
+// gatherWide is gather of tiles whose codes share bytes over dimensions: they become float32.
+func (t *Tiles) gatherWide(p *tilePart, dims []int32, few, dim int) [][]byte {
+	const row = 4 * kvpage.Tile
+	t.sized(row * few * len(p.tiles))
+	t.wide = slices.Grow(t.wide[:0], row*dim)[:row*dim]
+	for i, tile := range p.tiles {
+		kernels.ExpandKeys(kernels.KVElem(p.elem), t.wide, tile, dim)
+		out := t.rows[i*row*few : (i+1)*row*few : (i+1)*row*few]
+		for j := range few {
+			copy(out[j*row:][:row], t.wide[int(dims[min(j, len(dims)-1)])*row:])
+		}
+		t.short = append(t.short, out)
+	}
 	return t.short
 }
 
@@ -135,8 +158,8 @@ func gatherColumn(dst, tile []byte, d, dim int) {
 	}
 }
 
-// products multiplies q [rows, dim] with the tiles of a part whose first token is number at of n.
-func products(scratch, dst, q []float32, rows, dim, n, at int, p *tilePart, tiles [][]byte) []float32 {
+// products multiplies q [rows, dim] with the tiles, of some type, of a part whose first token is number at of n.
+func products(scratch, dst, q []float32, rows, dim, n, at int, p *tilePart, elem kvpage.Elem, tiles [][]byte) []float32 {
 	width := len(tiles) * kvpage.Tile
 	if width == 0 {
 		return scratch
@@ -146,7 +169,7 @@ func products(scratch, dst, q []float32, rows, dim, n, at int, p *tilePart, tile
 		m := min(kernels.GroupHeads, rows-h)
 		out, turned := scratch[:m*width], scratch[m*width:m*(width+dim)]
 		kernels.PackQuery(turned, q[h*dim:(h+m)*dim], m, dim, 1)
-		kernels.ScoreTiles(kernels.KVElem(p.elem), out, turned, tiles, p.masks, m, dim)
+		kernels.ScoreTiles(kernels.KVElem(elem), out, turned, tiles, p.masks, m, dim)
 		for i := range m {
 			copy(dst[(h+i)*n+at:][:p.tokens], out[i*width:])
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"terrace/hub"
+	"terrace/internal/kvpage"
 	"terrace/model"
 	"terrace/policy"
 	"terrace/simulate"
@@ -21,7 +22,7 @@ func init() { register(newMan) }
 func addCompletions(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		for flag, names := range map[string]func() []string{"model": modelNames, "policy": policy.Names, "backend": model.Backends, "cpu": func() []string { return []string{"auto", "amx", "avx512", "avx2", "i8mm", "dotprod", "neon", "purego"} },
-			"suite": suiteNames, "tasks": taskNames, "type": convert.Writable, "kv-type": func() []string { return []string{"f32", "f16", "bf16", "int8", "int4"} }} {
+			"suite": suiteNames, "tasks": taskNames, "type": convert.Writable, "kv-type": kvpage.Names} {
 			if c.Flags().Lookup(flag) == nil {
 				continue
 			}

@@ -108,14 +108,14 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.StringVar(&f.context, "ctx-size", "0", "alias of --context")
 	p.BoolVar(&f.exact, "exact", false, "float32 activations and KV: the reference path")
 	p.StringVar(&f.dtype, "dtype", "f32", "type of weights, KV and products on a backend's device: f32 or bf16 (xla:*, gomlx:go)")
-	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, or k=TYPE,v=TYPE (default f16; f32 with --exact; --dtype on other backends)")
-	p.IntVar(&f.kvWindow, "kv-window", kvmanager.DefaultWindow, "newest tokens that int8 and int4 KV keeps in f16 (0: none but those that do not fill a tile of 16 yet)")
-	p.StringVar(&f.kvRotate, "kv-rotate", "auto", "spread outliers by a Hadamard rotation before KV is stored: none, k, v, kv or auto (int4 values)")
+	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, int3, int2, or k=TYPE,v=TYPE (default f16; f32 with --exact; --dtype on other backends)")
+	p.IntVar(&f.kvWindow, "kv-window", kvmanager.DefaultWindow, "newest tokens that quantised KV keeps in f16; older ones leave 16 at a time, int3 and int2 keys 128")
+	p.StringVar(&f.kvRotate, "kv-rotate", "auto", "spread outliers by a Hadamard rotation before KV is stored: none, k, v, kv or auto (v for values of 4 bits and fewer)")
 	p.Lookup("kv-rotate").NoOptDefVal = "kv"
 	p.StringVar(&f.ctk, "cache-type-k", "", "alias of --kv-type k=TYPE")
 	p.StringVar(&f.ctv, "cache-type-v", "", "alias of --kv-type v=TYPE")
 	p.IntVar(&f.chunk, "chunk-tokens", 0, "prompt tokens read in one pass (default 512)")
-	p.IntVar(&f.pageTokens, "page-tokens", 0, "tokens a KV page holds (default 16)")
+	p.IntVar(&f.pageTokens, "page-tokens", 0, "tokens a KV page holds (default 16, of int3 and int2 keys 128)")
 	f.addLora(cmd)
 	if !f.serves { // which has a timeline a request
 		p.StringVar(&f.traceFile, "trace", "", "write a timeline of compute, transfers and waits (JSON for Perfetto)")

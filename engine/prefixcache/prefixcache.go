@@ -120,8 +120,8 @@ func unfit(e *engine.Engine) string {
 		return "quantised KV, or that of recurrent layers, lies on --tier below host memory"
 	case o.WindowOnly:
 		return "layers with a sliding window keep their windows only"
-	case quantised && (l.Tokens > 16 || o.ChunkTokens%16 != 0 || o.ChunkTokens < o.KVWindow):
-		return "quantised KV is kept with pages of 16 tokens, and chunks of a multiple of 16 that are no smaller than the window"
+	case quantised && (l.Tokens > l.K.KeyGroup() || o.ChunkTokens%l.Tokens != 0 || o.ChunkTokens < o.KVWindow):
+		return fmt.Sprintf("quantised KV is kept with pages of %[1]d tokens, and chunks of a multiple of %[1]d that are no smaller than the window", l.K.KeyGroup())
 	}
 	return ""
 }

@@ -80,6 +80,7 @@ func TestResume(t *testing.T) {
 		{"rotated", small, engine.Options{Rotate: engine.RotateKeys}, 256},
 		{"int8", small, engine.Options{KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128}, 256},
 		{"int4, small window", small, engine.Options{KType: kvpage.I4, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 64, KVWindow: 20, KVWindowSet: true}, 256},
+		{"int3", small, engine.Options{KType: kvpage.I3, VType: kvpage.I2, KVTypeSet: true, ChunkTokens: 128, KVWindow: 20, KVWindowSet: true}, 256},
 		{"sliding windows", windowed, engine.Options{}, 256},
 	} {
 		t.Run(c.name, func(t *testing.T) {

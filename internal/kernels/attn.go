@@ -16,6 +16,8 @@ const (
 	KVBF16 = ref.KVBF16
 	KVI8   = ref.KVI8
 	KVI4   = ref.KVI4
+	KVI3   = ref.KVI3
+	KVI2   = ref.KVI2
 )
 
 // Shapes of the attention kernels: tokens come in tiles, panels of the blockwise product are PanelCols wide, and rows
@@ -50,7 +52,8 @@ type attnOps struct {
 	softmaxBlock func(exact bool, s, m, l, corr []float32)
 	columnSums   func(p, w []float32, stride int, sums []float32)
 	bf16         *bf16Ops // nil where the CPU has no bf16 products
-	integers     bool     // HasIntegerKV
+	integers     bool     // HasIntegerKV of int8 and int4
+	low          bool     // of int3 and int2
 	heads        int      // MostHeads of float types; 0 = GroupHeads
 }
 
@@ -182,11 +185,16 @@ func ColumnSums(p, w []float32, stride int, sums []float32) {
 	attn.columnSums(p, w, stride, sums)
 }
 
-// HasIntegerKV says whether the selected path scores and weighs whole tiles of int8 and int4 pages in integers. What multiplies the
+// HasIntegerKV says whether the selected path scores and weighs whole tiles of a quantised type in integers. What multiplies the
 // codes, a query times a tile's scales or a weight times a token's scale, is rounded there to multiples of 1/integerMost of the
 // largest such number of the tile, or of up to 512 tokens' weights, which moves a result by at most half of that times the sum of the codes' magnitudes: some
 // 2^-8 of what quantising the pages moved it by. Tiles of which less than half of the tokens are read stay in float32.
-func HasIntegerKV() bool { return attn.integers }
+func HasIntegerKV(e KVElem) bool {
+	if e.Low() {
+		return attn.low
+	}
+	return e.Quantised() && attn.integers
+}
 
 const integerMost = 1<<15 - 1
 

@@ -16,13 +16,17 @@ type (
 
 // attnASM is one path's assembly, by element type and heads.
 type attnASM struct {
-	score      [5][mostHeads]scoreFunc // of quantised types, and where one is nil of all, up to GroupHeads
-	weigh      [5][mostHeads]weighFunc
+	score      [7][mostHeads]scoreFunc // of quantised types, and where one is nil of all, up to GroupHeads
+	weigh      [7][mostHeads]weighFunc
 	packKeys   [3]func(dst *float32, tile *byte, dim int)
 	packValues [3]func(dst *float32, tile *byte, dim, panelBytes int)
-	integers   integerTiles // of quantised pages; nil = none
-	// Of quantised types, at index type&1 (int8 3, int4 4); nil where plain Go does it.
+	integers   integerTiles // of int8 and int4 pages; nil = none
+	low        integerTiles // of int3 and int2 pages
+	// Of int8 and int4; nil where plain Go does it.
 	expandKeys, expandValues [2]func(dst, tile *byte, dim int)
+	// Of int3 and int2: a tile's scales and codes, of so many dimensions in whole blocks of 16; groups of values.
+	expandLowKeys   [2]func(dst, scales, codes *byte, dim int)
+	expandLowValues [2]func(dst, values *byte, groups int)
 
 	gemm       func(c *float32, cBytes int, a *float32, aBytes int, b *float32, k, rows int, scale *float32)
 	softmax    [2]func(s *float32, rows int, m, l, corr *float32) // fast, exact
@@ -30,7 +34,7 @@ type attnASM struct {
 	expSum     func(x []float32, m float32) float32
 }
 
-// integerTiles is decode attention over int8 and int4 pages in integers (HasIntegerKV).
+// integerTiles is decode attention over quantised pages in integers (HasIntegerKV).
 type integerTiles interface {
 	// scoreTiles is ScoreTilesThen of quantised tiles; dim is a multiple of 16 up to integerDims.
 	scoreTiles(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int, next [][]byte)
@@ -46,7 +50,7 @@ const (
 // ops adapts the assembly to slices and falls back to plain Go for shapes that it has no text for.
 func (a attnASM) ops() attnOps {
 	o := plainAttn
-	o.integers, o.heads = a.integers != nil, GroupHeads
+	o.integers, o.low, o.heads = a.integers != nil, a.low != nil, GroupHeads
 	if a.score[KVF16][mostHeads-1] != nil {
 		o.heads = mostHeads
 	}
@@ -55,10 +59,21 @@ func (a attnASM) ops() attnOps {
 	return o
 }
 
+// integersOf is what multiplies a type in integers; nil = nothing.
+func (a *attnASM) integersOf(e KVElem) integerTiles {
+	switch {
+	case e.Low():
+		return a.low
+	case e.Quantised():
+		return a.integers
+	}
+	return nil
+}
+
 func (a *attnASM) decode(o *attnOps) {
 	o.score = func(e KVElem, s, q []float32, keys [][]byte, masks []uint16, heads, dim int, next [][]byte) {
-		if a.integers != nil && e.Quantised() && dim%16 == 0 && dim <= integerDims && mostTokens(masks) {
-			a.integers.scoreTiles(e, s, q, keys, masks, heads, dim, next)
+		if in := a.integersOf(e); in != nil && dim%16 == 0 && dim <= integerDims && mostTokens(masks) {
+			in.scoreTiles(e, s, q, keys, masks, heads, dim, next)
 			return
 		}
 		f := a.score[e][heads-1]
@@ -78,8 +93,8 @@ func (a *attnASM) decode(o *attnOps) {
 		f(s, q, keys, masks, dim, after(keys, next, e.KeyTileBytes(dim)))
 	}
 	o.weigh = func(e KVElem, out, p []float32, values [][]byte, masks []uint16, heads, dim int, next [][]byte) {
-		if a.integers != nil && e.Quantised() && dim%integerGroup == 0 && mostTokens(masks) {
-			a.integers.weighTiles(e, out, p, values, masks, heads, dim, next)
+		if in := a.integersOf(e); in != nil && dim%integerGroup == 0 && mostTokens(masks) {
+			in.weighTiles(e, out, p, values, masks, heads, dim, next)
 			return
 		}
 		f := a.weigh[e][heads-1]
@@ -93,22 +108,46 @@ func (a *attnASM) decode(o *attnOps) {
 		}
 		f(out, p, values, masks, dim, after(values, next, TileTokens*e.ValueRowBytes(dim)))
 	}
-	o.expandKeys = func(e KVElem, dst, keys []byte, dim int) {
-		f := a.expandKeys[e&1] // KVI8, KVI4 = 3, 4
-		if f == nil || dim%4 != 0 {
-			ref.ExpandKeys(e, dst, keys, dim)
+	o.expandKeys, o.expandValues = a.wideKeys, a.wideValues
+}
+
+// wideKeys is ExpandKeys.
+func (a *attnASM) wideKeys(e KVElem, dst, keys []byte, dim int) {
+	if e.Low() {
+		if f := a.expandLowKeys[e-KVI3]; f != nil && dim%16 == 0 {
+			f(&dst[0], &keys[0], &keys[len(keys)-e.KeyCodeBytes(dim)], dim)
+			if slot, ok := e.Lone(keys, dim); ok {
+				ref.LoneColumn(dst, keys, slot, dim)
+			}
 			return
 		}
-		f(&dst[0], &keys[0], dim)
+		ref.ExpandKeys(e, dst, keys, dim)
+		return
 	}
-	o.expandValues = func(e KVElem, dst, values []byte, dim int) {
-		f := a.expandValues[e&1]
-		if f == nil || dim%32 != 0 {
-			ref.ExpandValues(e, dst, values, dim)
+	f := a.expandKeys[e-KVI8]
+	if f == nil || dim%4 != 0 {
+		ref.ExpandKeys(e, dst, keys, dim)
+		return
+	}
+	f(&dst[0], &keys[0], dim)
+}
+
+// wideValues is ExpandValues.
+func (a *attnASM) wideValues(e KVElem, dst, values []byte, dim int) {
+	if e.Low() {
+		if f := a.expandLowValues[e-KVI3]; f != nil && dim%integerGroup == 0 {
+			f(&dst[0], &values[0], TileTokens*dim/integerGroup)
 			return
 		}
-		f(&dst[0], &values[0], dim)
+		ref.ExpandValues(e, dst, values, dim)
+		return
 	}
+	f := a.expandValues[e-KVI8]
+	if f == nil || dim%32 != 0 {
+		ref.ExpandValues(e, dst, values, dim)
+		return
+	}
+	f(&dst[0], &values[0], dim)
 }
 
 func (a *attnASM) block(o *attnOps) {
@@ -164,7 +203,7 @@ func (a *attnASM) scoreExpanded(e KVElem, s, q []float32, keys [][]byte, masks [
 	defer expandeds.Put(x)
 	tile := x.fit(dim)
 	for t := range masks {
-		a.expandKeys[e&1](&tile[0], &keys[t][0], dim)
+		a.wideKeys(e, tile, keys[t], dim)
 		a.score[KVF32][heads-1](x.s[:heads*TileTokens], q, x.tile[:], masks[t:t+1], dim, nil)
 		for h := range heads {
 			copy(s[(h*len(masks)+t)*TileTokens:][:TileTokens], x.s[h*TileTokens:])
@@ -178,7 +217,7 @@ func (a *attnASM) weighExpanded(e KVElem, out, p []float32, values [][]byte, mas
 	defer expandeds.Put(x)
 	tile := x.fit(dim)
 	for t := range masks {
-		a.expandValues[e&1](&tile[0], &values[t][0], dim)
+		a.wideValues(e, tile, values[t], dim)
 		for h := range heads {
 			copy(x.s[h*TileTokens:][:TileTokens], p[(h*len(masks)+t)*TileTokens:])
 		}

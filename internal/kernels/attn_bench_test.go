@@ -11,7 +11,7 @@ import (
 func BenchmarkDecodeKernels(b *testing.B) {
 	const dim, n = 64, 32
 	rnd := rand.New(rand.NewPCG(1, 1))
-	for e := KVF32; e <= KVI4; e++ {
+	for e := KVF32; e <= KVI2; e++ {
 		t := newTiles(rnd, e, n, dim, heapBytes)
 		for i := range t.masks {
 			t.masks[i] = 0xffff

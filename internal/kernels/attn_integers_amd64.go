@@ -86,20 +86,19 @@ func (a *attnIntegers) scoreTiles(e KVElem, s, q []float32, keys [][]byte, masks
 	x := integerScratches.Get().(*integerScratch)
 	defer integerScratches.Put(x)
 	queries, factors := room(&x.queries, heads*dim), room(&x.ofTiles, 3*GroupHeads*len(masks))
-	for h := range heads {
-		to, from := queries[h*dim:][:dim], q[h:]
-		for d := 0; d+3 < len(to); d += 4 { // dim is a multiple of 16
-			four, at := to[d:][:4], from[d*heads:][:3*heads+1]
-			four[0], four[1], four[2], four[3] = at[0], at[heads], at[2*heads], at[3*heads]
-		}
-	}
+	x.turn(queries, q, heads, dim)
 	a.factors[e&1][heads-1](&factors[0], queries, keys, masks, dim)
 	a.score[e&1][heads-1](s, queries, &factors[0], keys, masks, dim, after(keys, next, e.KeyTileBytes(dim)))
-	for t, m := range masks {
-		for m := ^m; m != 0; m &= m - 1 {
-			for h := range heads {
-				s[(h*len(masks)+t)*TileTokens+bits.TrailingZeros16(m)] = float32(math.Inf(-1))
-			}
+	hideScores(s, masks, heads)
+}
+
+// turn writes q [dim][heads] as [heads][dim], dim a multiple of 4.
+func (x *integerScratch) turn(queries, q []float32, heads, dim int) {
+	for h := range heads {
+		to, from := queries[h*dim:][:dim], q[h:]
+		for d := 0; d+3 < len(to); d += 4 {
+			four, at := to[d:][:4], from[d*heads:][:3*heads+1]
+			four[0], four[1], four[2], four[3] = at[0], at[heads], at[2*heads], at[3*heads]
 		}
 	}
 }
@@ -153,7 +152,7 @@ func (a *attnIntegers) places(e KVElem, dim, g, heads int) (scale, codes int, t 
 // token; heads' weights p are stride apart. Tiles that are ahead are fetched.
 func (a *attnIntegers) roundWeights(x *integerScratch, e KVElem, p []float32, stride int, tiles [][]byte, masks []uint16, heads, size, at int) {
 	tokens := TileTokens * len(masks)
-	rounded, scales := room(&x.rounded, heads*tokens), room(&x.scales, tokens)
+	scales := room(&x.scales, tokens)
 	var minima *float32
 	if e == KVI4 {
 		m := room(&x.minima, tokens)
@@ -164,11 +163,18 @@ func (a *attnIntegers) roundWeights(x *integerScratch, e KVElem, p []float32, st
 		avx2.ValueScales(&scales[0], nil, tiles, masks, size, at)
 	}
 	hide(scales, masks)
+	x.roundWeights(a.round, p, stride, scales, minima, heads)
+}
+
+// roundWeights fills rounded [heads][len(scales)], unit and offset for heads' weights p, stride apart; minima may be nil.
+func (x *integerScratch) roundWeights(round func(dst *int16, p, scales *float32, factor float32, tokens int), p []float32, stride int, scales []float32, minima *float32, heads int) {
+	tokens := len(scales)
+	rounded := room(&x.rounded, heads*tokens)
 	for h := range heads {
 		most, sum := avx2.LargestWeight(&p[h*stride], &scales[0], minima, tokens)
 		x.factors(h, most)
 		x.offset[h] = sum
-		a.round(&rounded[h*tokens], &p[h*stride], &scales[0], x.factor, tokens)
+		round(&rounded[h*tokens], &p[h*stride], &scales[0], x.factor, tokens)
 	}
 }
 

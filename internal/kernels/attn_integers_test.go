@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestIntegerTilesAreThoseOfEveryPath: scores and outputs over int8 and int4 tiles have the same bits on every path that multiplies
+// TestIntegerTilesAreThoseOfEveryPath: scores and outputs over quantised tiles have the same bits on every path that multiplies
 // them as integers, for weights and queries that are huge, tiny and not finite too.
 func TestIntegerTilesAreThoseOfEveryPath(t *testing.T) {
 	was := Path()
@@ -14,7 +14,7 @@ func TestIntegerTilesAreThoseOfEveryPath(t *testing.T) {
 	compared := 0
 	for _, c := range []struct{ dim, tiles int }{{64, 1}, {64, 5}, {128, 40}, {192, 3}, {512, 2}, {48, 4}} {
 		for heads := 1; heads <= GroupHeads; heads++ {
-			for _, e := range []KVElem{KVI8, KVI4} {
+			for _, e := range []KVElem{KVI8, KVI4, KVI3, KVI2} {
 				if e == KVI4 && c.dim%32 != 0 {
 					continue
 				}
@@ -24,7 +24,7 @@ func TestIntegerTilesAreThoseOfEveryPath(t *testing.T) {
 						if err := Select(path); err != nil {
 							t.Fatal(err)
 						}
-						if !HasIntegerKV() {
+						if !HasIntegerKV(e) {
 							continue
 						}
 						got := integerTilesOf(e, c.dim, c.tiles, heads, x)

@@ -8,10 +8,15 @@ import (
 
 // putOps write pages; nil where there is no assembly.
 type putOps struct {
-	keys  [5]func(tile *byte, k *float32, strideBytes, dim int)
+	keys  [7]func(tile *byte, k *float32, strideBytes, dim int)
 	key   [3]func(cell *byte, k *float32, dim int)
-	value [5]func(row *byte, v *float32, dim int) // of codes so many groups of 64
+	value [7]func(row *byte, v *float32, dim int) // of codes so many groups of 64
+	// Of int3 and int2: LowGroup rows.
+	groups [2]func(group *byte, k *float32, strideBytes, dim int)
 }
+
+// LowGroup is how many tokens share scales in int3 and int2 keys.
+const LowGroup = 128
 
 var put putOps
 
@@ -24,6 +29,18 @@ func PutKeys(e KVElem, tile []byte, k []float32, stride, dim int) bool {
 	wantLen("PutKeys", e.KeyTileBytes(dim), len(tile))
 	wantLen("PutKeys", (TileTokens-1)*stride+dim, len(k))
 	put.keys[e](&tile[0], &k[0], 4*stride, dim)
+	return true
+}
+
+// PutKeyGroup is PutKeys of LowGroup rows of int3 or int2 keys, for dim a multiple of 16; it does not write the lone key.
+func PutKeyGroup(e KVElem, group []byte, k []float32, stride, dim int) bool {
+	f := put.groups[e-KVI3]
+	if f == nil || dim%16 != 0 {
+		return false
+	}
+	wantLen("PutKeyGroup", e.KeyTileBytes(dim)+(LowGroup/TileTokens-1)*e.KeyCodeBytes(dim), len(group))
+	wantLen("PutKeyGroup", (LowGroup-1)*stride+dim, len(k))
+	f(&group[0], &k[0], 4*stride, dim)
 	return true
 }
 

@@ -36,17 +36,48 @@ type tiles struct {
 	e            KVElem
 	keys, values [][]byte
 	masks        []uint16
+	group        []byte // keys that share scales
 }
 
-// newTiles makes n tiles with random masks; get provides the memory of each payload.
+// newTiles makes n tiles with random masks; get provides the memory of each payload. Of int3 and int2 three tiles share scales.
 func newTiles(rnd *rand.Rand, e KVElem, n, dim int, get func(size int) []byte) tiles {
 	t := tiles{e: e}
 	for i := range n {
-		t.keys = append(t.keys, kvBytes(rnd, get(e.KeyTileBytes(dim)), e))
-		t.values = append(t.values, kvBytes(rnd, get(TileTokens*e.ValueRowBytes(dim)), e))
+		if e.Low() {
+			t.low(rnd, i, dim, get)
+		} else {
+			t.keys = append(t.keys, kvBytes(rnd, get(e.KeyTileBytes(dim)), e))
+			t.values = append(t.values, kvBytes(rnd, get(TileTokens*e.ValueRowBytes(dim)), e))
+		}
 		t.masks = append(t.masks, [...]uint16{0xffff, uint16(rnd.Uint32()), 0, 0x1fff, 1, 0x8000}[i%6])
 	}
 	return t
+}
+
+// low adds tile i of int3 or int2.
+func (t *tiles) low(rnd *rand.Rand, i, dim int, get func(size int) []byte) {
+	const share = 3
+	scales, codes := 6*dim+2, t.e.KeyCodeBytes(dim)
+	random := func(b []byte) []byte {
+		for i := range b {
+			b[i] = byte(rnd.Uint32())
+		}
+		return b
+	}
+	if i%share == 0 {
+		t.group = random(get(scales + share*codes))
+		kvBytes(rnd, t.group[:scales-2], KVF16)
+		t.group[scales-2], t.group[scales-1] = byte(rnd.IntN(share*TileTokens)), 0 // the lone key's number
+	}
+	t.keys = append(t.keys, t.group[:scales+(i%share+1)*codes])
+	size, group := t.e.ValueRowBytes(dim), t.e.ValueRowBytes(64)
+	values := random(get(TileTokens * size))
+	for row := 0; row < len(values); row += size {
+		for at := 0; at < size; at += group {
+			kvBytes(rnd, values[row+at:][:2], KVF16)
+		}
+	}
+	t.values = append(t.values, values)
 }
 
 func normals(rnd *rand.Rand, x []float32) []float32 {
@@ -97,7 +128,7 @@ func decodeKernels(rnd *rand.Rand, t tiles, heads, dim int, get func(n int) []fl
 // roundedScores is by how much of the largest |want| scores may differ where integers are multiplied: every product's first factor,
 // q·scale, by half of a step of the largest one.
 func (t *tiles) roundedScores(q, want []float32, heads, dim int) float64 {
-	if !HasIntegerKV() || !t.e.Quantised() {
+	if !HasIntegerKV(t.e) {
 		return 0
 	}
 	most := 0.0
@@ -111,17 +142,20 @@ func (t *tiles) roundedScores(q, want []float32, heads, dim int) float64 {
 
 // roundedWeights is the same of weighing: p·scale.
 func (t *tiles) roundedWeights(p, want []float32, heads, dim int) float64 {
-	if !HasIntegerKV() || !t.e.Quantised() {
+	if !HasIntegerKV(t.e) {
 		return 0
 	}
-	most, size, n, scales := 0.0, t.e.ValueRowBytes(dim)/2, len(t.masks), (dim+63)/64
-	if t.e == KVI4 {
+	most, size, n, scales, apart := 0.0, t.e.ValueRowBytes(dim)/2, len(t.masks), (dim+63)/64, 1
+	switch {
+	case t.e == KVI4:
 		scales *= 2
+	case t.e.Low():
+		apart = t.e.ValueRowBytes(64) / 2
 	}
 	for i, x := range p {
 		tile, token := i/TileTokens%n, i%TileTokens
 		for g := range scales {
-			most = max(most, math.Abs(float64(x)*halfAt(t.values[tile], token*size+g)))
+			most = max(most, math.Abs(float64(x)*halfAt(t.values[tile], token*size+g*apart)))
 		}
 	}
 	return halfSteps(t.e, most, TileTokens*n, want)
@@ -130,8 +164,11 @@ func (t *tiles) roundedWeights(p, want []float32, heads, dim int) float64 {
 // halfSteps is half a step of most, times the largest code, in each of n products.
 func halfSteps(e KVElem, most float64, n int, want []float32) float64 {
 	code, top := 127.0, 1e-9
-	if e == KVI4 {
+	switch e {
+	case KVI4:
 		code = 15
+	case KVI3, KVI2: // of values' levels
+		code = 127
 	}
 	for _, w := range want {
 		if !math.IsInf(float64(w), 0) {
@@ -156,7 +193,7 @@ func heapBytes(n int) []byte { return make([]byte, n+3)[3:] }
 func TestDecodeKernels(t *testing.T) {
 	eachPath(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, 1))
-		for e := KVF32; e <= KVI4; e++ {
+		for e := KVF32; e <= KVI2; e++ {
 			for _, dim := range []int{16, 32, 64, 80, 96, 128, 160, 256, 36, 20} {
 				for heads := 1; heads <= MostHeads(e); heads++ {
 					for _, n := range []int{0, 1, 2, 7} {
@@ -174,7 +211,7 @@ func TestDecodeKernels(t *testing.T) {
 func TestHeadsAreAlone(t *testing.T) {
 	eachPath(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(2, 1))
-		for e := KVF32; e <= KVI4; e++ {
+		for e := KVF32; e <= KVI2; e++ {
 			for _, dim := range []int{64, 96} {
 				heads, tiles := MostHeads(e), newTiles(rnd, e, 7, dim, heapBytes)
 				tokens := TileTokens * len(tiles.masks)
@@ -325,7 +362,7 @@ func rowSums(l []float32) []float32 {
 func TestBlockKernels(t *testing.T) {
 	eachPath(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(2, 1))
-		for e := KVF32; e <= KVI4; e++ {
+		for e := KVF32; e <= KVI2; e++ {
 			for _, dim := range []int{32, 64, 96, 256, 80, 36} {
 				for _, rows := range []int{1, 2, 3, 4, 5, 6, 7, 13} {
 					if err := blockKernels(rnd, e, dim, rows, heap, heapBytes); err != nil {
@@ -429,7 +466,7 @@ func FuzzAttentionKernels(f *testing.F) {
 	f.Add(uint64(1), uint8(1), uint8(3), uint8(4), uint8(9))
 	f.Fuzz(func(t *testing.T, seed uint64, elem, heads, dims, n uint8) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
-		e, h, dim, count := KVElem(elem%5), 1+int(heads%GroupHeads), 4*(1+int(dims%80)), int(n%20)
+		e, h, dim, count := KVElem(elem%7), 1+int(heads%GroupHeads), 4*(1+int(dims%80)), int(n%20)
 		defer Select("")
 		for _, path := range Available() {
 			if err := Select(path); err != nil {

@@ -3,6 +3,7 @@ package kvpage
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"terrace/internal/nearest"
@@ -18,9 +19,11 @@ const (
 	BF16
 	I8
 	I4
+	I3
+	I2
 )
 
-var elemNames = [...]string{F32: "f32", F16: "f16", BF16: "bf16", I8: "int8", I4: "int4"}
+var elemNames = [...]string{F32: "f32", F16: "f16", BF16: "bf16", I8: "int8", I4: "int4", I3: "int3", I2: "int2"}
 
 // String is the name that ParseElem reads.
 func (e Elem) String() string {
@@ -30,20 +33,14 @@ func (e Elem) String() string {
 	return fmt.Sprintf("Elem(%d)", uint8(e))
 }
 
-// ParseElem reads f32, f16, bf16, int8 (or i8), int4 (or i4). The error wraps ErrElem and lists the names.
+// ParseElem reads f32, f16, bf16, int8 (or i8), int4, int3, int2 (likewise). The error wraps ErrElem and lists the names.
 func ParseElem(s string) (Elem, error) {
 	for e, name := range elemNames {
-		if s == name {
+		if s == name || Elem(e).Quantised() && s == "i"+name[len("int"):] {
 			return Elem(e), nil
 		}
 	}
-	switch s {
-	case "i8":
-		return I8, nil
-	case "i4":
-		return I4, nil
-	}
-	return 0, fmt.Errorf("kvpage: element type %q: want one of f32, f16, bf16, int8, int4%s: %w", s, nearest.Hint(s, elemNames[:]), ErrElem)
+	return 0, fmt.Errorf("kvpage: element type %q: want one of %s%s: %w", s, strings.Join(elemNames[:], ", "), nearest.Hint(s, elemNames[:]), ErrElem)
 }
 
 // ParseElems reads the types of K and V: TYPE for both, or k=TYPE,v=TYPE, where a side that is not named takes the type that
@@ -72,8 +69,20 @@ func ParseElems(s string) (k, v Elem, err error) {
 	return k, v, err
 }
 
-// Quantised says that numbers share scales: keys are then written a tile at a time (PutTileK), not a token at a time.
-func (e Elem) Quantised() bool { return e == I8 || e == I4 }
+// Quantised says that numbers share scales: keys are then written a group of tokens at a time (PutGroupK), not a token at a time.
+func (e Elem) Quantised() bool { return e >= I8 }
+
+// KeyGroup is how many tokens share scales in keys of the type, and are written at once: a tile, or several whose scales lie before the
+// first. Pages hold whole groups.
+func (e Elem) KeyGroup() int {
+	if e.low() {
+		return lowGroup
+	}
+	return Tile
+}
+
+// Names are the types' names.
+func Names() []string { return slices.Clone(elemNames[:]) }
 
 // Bits is the size of one number without its share of scales.
-func (e Elem) Bits() int { return [...]int{32, 16, 16, 8, 4}[e] }
+func (e Elem) Bits() int { return [...]int{32, 16, 16, 8, 4, 3, 2}[e] }

@@ -6,7 +6,7 @@ import (
 	"terrace/internal/cacheshape"
 )
 
-// Tile is the number of tokens of a K tile and of a quantisation group of keys.
+// Tile is the number of tokens of a K tile.
 const Tile = 16
 
 // valueGroup is the number of dimensions of a token's value that share a scale.
@@ -44,8 +44,8 @@ func (l Layout) Validate() error {
 		return fmt.Errorf("kvpage: layout %v: element type %d/%d, want 0 to %d: %w", l, l.K, l.V, len(elemNames)-1, ErrLayout)
 	case l.KeyDim < 1 || l.KeyDim > maxDim || l.ValueDim < 1 || l.ValueDim > maxDim:
 		return fmt.Errorf("kvpage: layout %v: dimensions %d/%d, want 1 to %d: %w", l, l.KeyDim, l.ValueDim, maxDim, ErrLayout)
-	case l.Tokens < Tile || l.Tokens > maxTokens || l.Tokens%Tile != 0:
-		return fmt.Errorf("kvpage: layout %v: %d tokens a page, want a multiple of %d up to %d: %w", l, l.Tokens, Tile, maxTokens, ErrLayout)
+	case l.Tokens < Tile || l.Tokens > maxTokens || l.Tokens%l.K.KeyGroup() != 0:
+		return fmt.Errorf("kvpage: layout %v: %d tokens a page, want a multiple of %d up to %d: %w", l, l.Tokens, l.K.KeyGroup(), maxTokens, ErrLayout)
 	case l.Index < 0 || l.Index >= l.KeyDim:
 		return fmt.Errorf("kvpage: layout %v: %d numbers of an index in a key of %d, want fewer: %w", l, l.Index, l.KeyDim, ErrLayout)
 	case l.ValueInKey && (l.K.Quantised() || l.V != l.K || l.KeyDim != l.ValueDim || !l.TokenMajor):
@@ -68,20 +68,38 @@ func (l Layout) String() string {
 	return fmt.Sprintf("k=%v%s v=%v %d/%d x%d", l.K, order, l.V, l.KeyDim, l.ValueDim, l.Tokens)
 }
 
+// PageTokens is how many tokens a page of such keys holds where nobody chose.
+func (e Elem) PageTokens() int { return e.KeyGroup() }
+
 // Tiles is the number of 16-token tiles of a page.
 func (l Layout) Tiles() int { return l.Tokens / Tile }
 
 // KTileBytes is the size of one tile of keys, scales included.
-func (l Layout) KTileBytes() int {
-	n := l.KeyDim * Tile * l.K.Bits() / 8
+func (l Layout) KTileBytes() int { return l.keyScales() + l.keyCodes() }
+
+// keyScales is the size of what a group of keys has before its numbers.
+func (l Layout) keyScales() int {
 	switch l.K {
 	case I8:
-		n += l.KeyDim * 2
+		return l.KeyDim * 2
 	case I4:
-		n += l.KeyDim * 4
+		return l.KeyDim * 4
+	case I3, I2: // and the lone key
+		return l.KeyDim*6 + 2
 	}
-	return n
+	return 0
 }
+
+// keyCodes is the size of a tile's numbers alone.
+func (l Layout) keyCodes() int {
+	if l.K.low() {
+		return l.K.lowKeyCodes(l.KeyDim)
+	}
+	return l.KeyDim * Tile * l.K.Bits() / 8
+}
+
+// keyGroupBytes is the size of a group of keys.
+func (l Layout) keyGroupBytes() int { return l.keyScales() + l.K.KeyGroup()/Tile*l.keyCodes() }
 
 // VRowBytes is the size of one token's value, scales included.
 func (l Layout) VRowBytes() int {
@@ -90,6 +108,8 @@ func (l Layout) VRowBytes() int {
 		return n + l.valueGroups()*2
 	case I4: // whole 32 dimensions in 16 bytes; of fewer at the end the first 16 have a byte each
 		return n/32*16 + min(n%32, 16) + l.valueGroups()*4
+	case I3, I2:
+		return l.V.lowRow(n)
 	default:
 		return n * l.V.Bits() / 8
 	}
@@ -98,7 +118,7 @@ func (l Layout) VRowBytes() int {
 func (l Layout) valueGroups() int { return (l.ValueDim + valueGroup - 1) / valueGroup }
 
 // KBytes is the size of the K payload of a page.
-func (l Layout) KBytes() int { return l.Tiles() * l.KTileBytes() }
+func (l Layout) KBytes() int { return l.Tokens / l.K.KeyGroup() * l.keyGroupBytes() }
 
 // VBytes is the size of the V payload of a page; 0 where values are keys.
 func (l Layout) VBytes() int {
@@ -120,10 +140,22 @@ func (l Layout) ValuesAt() int {
 func (l Layout) PageBytes() int { return l.KBytes() + l.VBytes() }
 
 // KTile is the part of a page that holds the keys of tokens [16t, 16t+16): [KeyDim][16], scales before it, or
-// [16][KeyDim] where TokenMajor.
+// [16][KeyDim] where TokenMajor. Where tiles share scales it begins with those, and the tile's codes are its end.
 func (l Layout) KTile(page []byte, t int) []byte {
-	n := l.KTileBytes()
-	return page[t*n : (t+1)*n : (t+1)*n]
+	if !l.K.low() {
+		n := l.KTileBytes()
+		return page[t*n : (t+1)*n : (t+1)*n]
+	}
+	const tiles = lowGroup / Tile
+	from := t / tiles * l.keyGroupBytes()
+	to := from + l.keyScales() + (t%tiles+1)*l.keyCodes()
+	return page[from:to:to]
+}
+
+// KGroup is the part of a page that holds group g of quantised keys.
+func (l Layout) KGroup(page []byte, g int) []byte {
+	n := l.keyGroupBytes()
+	return page[g*n : (g+1)*n : (g+1)*n]
 }
 
 // KRow is the part of a page that holds the key of the token in a slot, of a TokenMajor layout.

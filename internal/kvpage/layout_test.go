@@ -24,6 +24,9 @@ func TestLayoutSizes(t *testing.T) {
 		{Layout{I8, I4, 128, 96, 16, false, false, 0}, 9, 4.0 + 64.0/96, 2304, 56},
 		{Layout{I4, I4, 40, 40, 16, false, false, 0}, 6, 5.6, 480, 28},
 		{Layout{I4, I4, 80, 80, 16, false, false, 0}, 6, 5.6, 960, 56},
+		{Layout{I3, I3, 64, 64, 128, false, false, 0}, 3 + 24.0/64 + 1.0/512, 3.25, 770, 26},
+		{Layout{I2, I2, 256, 256, 256, false, false, 0}, 2 + 24.0/64 + 1.0/2048, 2.25, 2562, 72},
+		{Layout{I3, I2, 40, 96, 128, false, false, 0}, 3*48.0/40 + 24.0/64 + 1.0/320, 2 + 32.0/96, 530, 28},
 	} {
 		if err := c.l.Validate(); err != nil {
 			t.Errorf("%v: %v", c.l, err)
@@ -63,10 +66,11 @@ func TestLayoutPlaces(t *testing.T) {
 func TestLayoutRefuses(t *testing.T) {
 	good := Layout{F16, F16, 64, 64, 16, false, false, 0}
 	for _, change := range []func(l *Layout){
-		func(l *Layout) { l.K = 5 }, func(l *Layout) { l.V = 9 }, func(l *Layout) { l.KeyDim = 0 },
+		func(l *Layout) { l.K = 7 }, func(l *Layout) { l.V = 9 }, func(l *Layout) { l.KeyDim = 0 },
 		func(l *Layout) { l.ValueDim = -1 }, func(l *Layout) { l.KeyDim = 1 << 20 }, func(l *Layout) { l.Tokens = 0 },
 		func(l *Layout) { l.Tokens = 24 }, func(l *Layout) { l.Tokens = 1 << 20 },
 		func(l *Layout) { l.K, l.TokenMajor = I8, true }, func(l *Layout) { l.K, l.TokenMajor = I4, true },
+		func(l *Layout) { l.K, l.Tokens = I3, 64 }, func(l *Layout) { l.K, l.Tokens, l.TokenMajor = I2, 128, true },
 	} {
 		l := good
 		change(&l)
@@ -77,18 +81,20 @@ func TestLayoutRefuses(t *testing.T) {
 }
 
 func TestParseElem(t *testing.T) {
-	for e := F32; e <= I4; e++ {
+	for e := F32; e <= I2; e++ {
 		if got, err := ParseElem(e.String()); err != nil || got != e {
 			t.Errorf("ParseElem(%q) = %v, %v", e.String(), got, err)
 		}
 	}
-	for s, want := range map[string]Elem{"i8": I8, "i4": I4} {
+	for s, want := range map[string]Elem{"i8": I8, "i4": I4, "i3": I3, "i2": I2} {
 		if got, err := ParseElem(s); err != nil || got != want {
 			t.Errorf("ParseElem(%q) = %v, %v", s, got, err)
 		}
 	}
-	if _, err := ParseElem("fp8"); !errors.Is(err, ErrElem) || !strings.Contains(err.Error(), "bf16") {
-		t.Errorf("ParseElem(fp8): error %v, want ErrElem with the names", err)
+	for _, s := range []string{"fp8", "int5", "i16", "i32", ""} {
+		if _, err := ParseElem(s); !errors.Is(err, ErrElem) || !strings.Contains(err.Error(), "bf16, int8, int4, int3, int2") {
+			t.Errorf("ParseElem(%q): error %v, want ErrElem with the names", s, err)
+		}
 	}
 	if got := Elem(77).String(); got != "Elem(77)" {
 		t.Errorf("unknown type prints %q", got)

@@ -2,11 +2,11 @@ package kvpage
 
 import "fmt"
 
-// PutK writes the key of one token, KeyDim numbers, to a slot. Quantised keys share scales over a tile and are written
-// by PutTileK; asking PutK for them panics.
+// PutK writes the key of one token, KeyDim numbers, to a slot. Quantised keys share scales and are written
+// by PutGroupK; asking PutK for them panics.
 func PutK(l Layout, page []byte, slot int, k []float32) {
 	if l.K.Quantised() {
-		panic(fmt.Sprintf("kvpage: PutK on %v: keys of this type are written a tile at a time", l))
+		panic(fmt.Sprintf("kvpage: PutK on %v: keys of this type are written a group at a time", l))
 	}
 	tile, at, step := l.KTile(page, slot/Tile), l.keyAt(slot, 0), l.keyAt(0, 1)
 	switch l.K {
@@ -23,17 +23,20 @@ func PutK(l Layout, page []byte, slot int, k []float32) {
 	}
 }
 
-// PutTileK writes the keys of n ≤ 16 tokens, row r at k[r*stride:], to the slots of tile t from its first on. Quantised
-// types derive the tile's scales from these n tokens alone; their other slots read as the channel's minimum or zero.
-func PutTileK(l Layout, page []byte, t, n int, k []float32, stride int) {
+// PutGroupK writes the keys of n tokens, at most K.KeyGroup(), row r at k[r*stride:], to the slots of group g from its first on.
+// Scales of quantised ones are derived from these tokens alone; the group's other slots read as any number that the scales allow. The token lone
+// (or Farthest) of int3 and int2 keys is exact.
+func PutGroupK(l Layout, page []byte, g, n int, k []float32, stride, lone int) {
 	switch l.K {
 	case I8:
-		putTileI8(l, l.KTile(page, t), n, k, stride)
+		putTileI8(l, l.KGroup(page, g), n, k, stride)
 	case I4:
-		putTileI4(l, l.KTile(page, t), n, k, stride)
+		putTileI4(l, l.KGroup(page, g), n, k, stride)
+	case I3, I2:
+		putLowKeys(l, l.KGroup(page, g), n, k, stride, lone)
 	default:
 		for r := range n {
-			PutK(l, page, t*Tile+r, k[r*stride:])
+			PutK(l, page, g*Tile+r, k[r*stride:])
 		}
 	}
 }
@@ -46,6 +49,8 @@ func PutV(l Layout, page []byte, slot int, v []float32) {
 		putRowI8(l, row, v[:l.ValueDim])
 	case I4:
 		putRowI4(l, row, v[:l.ValueDim])
+	case I3, I2:
+		putLowRow(l, row, v[:l.ValueDim])
 	default:
 		for d, f := range v[:l.ValueDim] {
 			store(l.V, row, d, f)
@@ -54,14 +59,14 @@ func PutV(l Layout, page []byte, slot int, v []float32) {
 }
 
 // Append writes n tokens to the slots from slot on: row r of the keys at k[r*kStride:], of the values at v[r*vStride:].
-// Quantised keys need slot to be a multiple of 16.
+// Quantised keys need slot to be a multiple of their group.
 func Append(l Layout, page []byte, slot, n int, k []float32, kStride int, v []float32, vStride int) {
-	if l.K.Quantised() {
-		if slot%Tile != 0 {
-			panic(fmt.Sprintf("kvpage: Append on %v at slot %d: want a multiple of %d", l, slot, Tile))
+	if group := l.K.KeyGroup(); l.K.Quantised() {
+		if slot%group != 0 {
+			panic(fmt.Sprintf("kvpage: Append on %v at slot %d: want a multiple of %d", l, slot, group))
 		}
-		for r := 0; r < n; r += Tile {
-			PutTileK(l, page, (slot+r)/Tile, min(Tile, n-r), k[r*kStride:], kStride)
+		for r := 0; r < n; r += group {
+			PutGroupK(l, page, (slot+r)/group, min(group, n-r), k[r*kStride:], kStride, Farthest)
 		}
 	}
 	for r := range n {
@@ -82,6 +87,8 @@ func ReadK(l Layout, page []byte, slot int, dst []float32) {
 		readTileI8(l, tile, j, dst)
 	case I4:
 		readTileI4(l, tile, j, dst)
+	case I3, I2:
+		readLowKey(l, tile, j, dst[:l.KeyDim])
 	default:
 		for d := range l.KeyDim {
 			dst[d] = load(l.K, tile, l.keyAt(j, d))
@@ -97,6 +104,8 @@ func ReadV(l Layout, page []byte, slot int, dst []float32) {
 		readRowI8(l, row, dst)
 	case I4:
 		readRowI4(l, row, dst)
+	case I3, I2:
+		readLowRow(l, row, dst[:l.ValueDim])
 	default:
 		for d := range l.ValueDim {
 			dst[d] = load(l.V, row, d)

@@ -13,9 +13,10 @@ import (
 
 func layouts() []Layout {
 	var out []Layout
-	for _, k := range []Elem{F32, F16, BF16, I8, I4} {
-		for _, v := range []Elem{F32, F16, BF16, I8, I4} {
-			out = append(out, Layout{K: k, V: v, KeyDim: 64, ValueDim: 96, Tokens: 32}, Layout{K: k, V: v, KeyDim: 7, ValueDim: 32, Tokens: 16}, Layout{K: k, V: v, KeyDim: 40, ValueDim: 43, Tokens: 16})
+	for k := F32; k <= I2; k++ {
+		for v := F32; v <= I2; v++ {
+			n := k.KeyGroup()
+			out = append(out, Layout{K: k, V: v, KeyDim: 64, ValueDim: 96, Tokens: 2 * n}, Layout{K: k, V: v, KeyDim: 7, ValueDim: 32, Tokens: n}, Layout{K: k, V: v, KeyDim: 40, ValueDim: 43, Tokens: n})
 			if !k.Quantised() {
 				out = append(out, Layout{K: k, V: v, KeyDim: 64, ValueDim: 32, Tokens: 32, TokenMajor: true})
 			}
@@ -48,6 +49,10 @@ func limit(e Elem, x float32, group []float32) float64 {
 		return top/127*0.51 + top/2048
 	case I4:
 		return (hi-lo)/15*0.51 + top/1024
+	case I3: // numbers far from the others are cut off: see TestLowBitsAreNearTheBest
+		return (hi-lo)*0.5 + top/512
+	case I2:
+		return (hi-lo)*0.5 + top/512
 	}
 	return 0
 }
@@ -79,7 +84,7 @@ func checkToken(t *testing.T, l Layout, page []byte, slot, n int, k []float32, k
 	ReadK(l, page, slot, got)
 	for d := range l.KeyDim {
 		var group []float32 // the channel over the tile
-		for r := slot / Tile * Tile; r < min(n, (slot/Tile+1)*Tile); r++ {
+		for r, g := slot/l.K.KeyGroup()*l.K.KeyGroup(), l.K.KeyGroup(); r < min(n, (slot/g+1)*g); r++ {
 			group = append(group, k[r*kStride+d])
 		}
 		want := k[slot*kStride+d]
@@ -231,7 +236,7 @@ func TestF16(t *testing.T) {
 	}
 }
 
-func TestQuantisedKeysAreWrittenByTile(t *testing.T) {
+func TestQuantisedKeysAreWrittenByGroup(t *testing.T) {
 	l := Layout{I8, I8, 8, 32, 16, false, false, 0}
 	for name, f := range map[string]func(page []byte){
 		"PutK":   func(page []byte) { PutK(l, page, 0, make([]float32, 8)) },
@@ -250,8 +255,8 @@ func TestQuantisedKeysAreWrittenByTile(t *testing.T) {
 
 // TestQuantisedExtremes: constant groups are exact, and nothing finite becomes infinite or NaN.
 func TestQuantisedExtremes(t *testing.T) {
-	for _, e := range []Elem{I8, I4} {
-		l := Layout{e, e, 4, 32, 16, false, false, 0}
+	for _, e := range []Elem{I8, I4, I3, I2} {
+		l := Layout{e, e, 4, 32, e.PageTokens(), false, false, 0}
 		for _, x := range []float32{0, 1, -2.5, 1e-6, 60000, -60000} {
 			page := make([]byte, l.PageBytes())
 			k := make([]float32, 16*32)

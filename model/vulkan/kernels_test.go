@@ -179,7 +179,7 @@ func cached(rnd *rand.Rand, l kvpage.Layout, heads, n int, cache uint64) []atten
 				if !l.K.Quantised() {
 					kvpage.PutK(l, p.Data, i, row[:l.KeyDim])
 				} else if i%kvpage.Tile == 0 {
-					kvpage.PutTileK(l, p.Data, i/kvpage.Tile, min(kvpage.Tile, p.N-i), row, l.KeyDim)
+					kvpage.PutGroupK(l, p.Data, i/kvpage.Tile, min(kvpage.Tile, p.N-i), row, l.KeyDim, kvpage.Farthest)
 				}
 				kvpage.PutV(l, p.Data, i, row[l.KeyDim:][:l.ValueDim])
 			}

@@ -69,6 +69,17 @@ func (e *Engine) WeightsUse() *WeightsUse {
 	return &u
 }
 
+// ExpertPlaces says where each layer's experts are now (stream.Places), by layer; nil where all weights that are used stay in memory.
+func (e *Engine) ExpertPlaces() map[int]string {
+	store, out := e.m.Streamed(), map[int]string{}
+	for layer := 0; store != nil && layer < e.m.Layers; layer++ {
+		if places := store.Places(layer); places != nil {
+			out[layer] = string(places)
+		}
+	}
+	return out
+}
+
 // DiskUse is what weights and KV have had of the disk that both lie on, weights first; nil where they do not share one.
 func (e *Engine) DiskUse() []vfs.ShareUse {
 	if store := e.m.Streamed(); store != nil {

@@ -2,7 +2,9 @@ package model_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -208,6 +210,55 @@ func TestStreamedFaults(t *testing.T) {
 	}
 	if fs.hits < 10 {
 		t.Errorf("only %d reads failed", fs.hits)
+	}
+}
+
+var soakTokens = flag.Int("stream-soak", 600, "tokens of TestStreamedSoak")
+
+// TestStreamedSoak reads texts of random lengths, prompts and steps, with weights that fit in part from a disk whose reads fail or end short
+// at random: each logit is that of a model in memory, and budgets hold.
+func TestStreamedSoak(t *testing.T) {
+	moe, shapes := mixtral()
+	dense := hftest.Llama().With(hftest.Config{"num_hidden_layers": 6})
+	for name, path := range map[string]string{
+		"llama":   newSource(t, dense, hftest.Decoder(dense)).write(t),
+		"mixtral": newSource(t, moe, shapes).write(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(5, 5))
+			faults := &vfs.Faults{Seed: 7, Chance: map[vfs.OpKind]float64{vfs.OpRead: 0.0015}, Kinds: []vfs.FaultKind{vfs.EIO, vfs.Short}, After: 60}
+			whole, some := newRunner(t, path), streamedOn(t, path, 0.2, &vfs.Faulty{FS: vfs.OS{}, Faults: faults})
+			for done := 0; done < *soakTokens; {
+				ids := make([]int, 2+random.IntN(60))
+				for i := range ids {
+					ids[i] = random.IntN(30)
+				}
+				prompt := 1 + random.IntN(len(ids)-1)
+				for _, r := range []*runner{whole, some} {
+					r.tokens = 0
+					r.pages(16)
+				}
+				for from, to := 0, prompt; from < len(ids); from, to = to, to+1 {
+					for _, r := range []*runner{whole, some} {
+						if r.phase = kernels.Decode; from == 0 {
+							r.phase = kernels.Prefill
+						}
+					}
+					want, got := whole.pass(ids[from:to], len(ids)), some.pass(ids[from:to], len(ids))
+					for i := range want {
+						if !slices.Equal(got[i], want[i]) {
+							t.Fatalf("text behind %d tokens: logits of token %d differ", done, from+i)
+						}
+					}
+				}
+				done += len(ids)
+			}
+			u := some.m.Streamed().Accounts()
+			ops, struck := faults.Ops()
+			if u.PeakBytes > u.BudgetBytes || u.Hits == 0 || u.Hits == u.Used || struck < 2 {
+				t.Errorf("%d of %d reads went wrong; accounts %+v", struck, ops, u)
+			}
+		})
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package cachepage draws a text's KV cache as it changes: which tokens each layer has kept, whether they lie in host memory or on the tier
-// below, and what moved at each step; as one HTML page that loads nothing.
+// below, what moved at each step, and where experts are that are read from the file; as one HTML page that loads nothing.
 package cachepage
 
 import (
@@ -41,8 +41,9 @@ type step struct {
 
 // frame is the cache after a step: a row a layer that keeps tokens, of two letters a cell, how much of it is in memory and how much below.
 type frame struct {
-	Step int      `json:"step"`
-	Rows []string `json:"rows"`
+	Step    int            `json:"step"`
+	Rows    []string       `json:"rows"`
+	Experts map[int]string `json:"experts,omitempty"` // by layer, a letter each (stream.Places)
 }
 
 // New begins a picture of a text of at most so many tokens.
@@ -68,7 +69,7 @@ func (r *Recorder) Note(s *engine.Session) {
 	r.before = now
 	r.steps = append(r.steps, step{Tokens: s.Tokens(), Held: use.Tokens, Bytes: use.Bytes, Moved: moved})
 	if n := len(r.steps) - 1; n%r.stride == 0 {
-		r.frames = append(r.frames, frame{n, r.rows(s)})
+		r.frames = append(r.frames, frame{n, r.rows(s), r.e.ExpertPlaces()})
 		r.thin()
 	}
 }

@@ -3,14 +3,17 @@ package cachepage
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"terrace/engine"
 	"terrace/engine/fakes"
 	"terrace/engine/tier"
+	"terrace/internal/kernels/quant"
 	"terrace/model"
 	"terrace/weights"
+	"terrace/weights/convert"
 )
 
 func TestMain(m *testing.M) { os.Exit(fakes.Main(m)) }
@@ -133,6 +136,71 @@ func TestPlaces(t *testing.T) {
 		}
 		if held := p.Steps[150].Held; name == "memory" && held != 250 {
 			t.Errorf("%g tokens held, want 100 and 150", held)
+		}
+	}
+}
+
+// TestExperts: a row a layer says of each expert where it is, and which the step chose; a text whose weights are all in memory has none.
+func TestExperts(t *testing.T) {
+	spec := convert.Spec{Arch: "gpt-oss", Layers: 2, Hidden: 64, HeadDim: 32, Vocab: 300, Context: 400, Seed: 3, SpecExperts: convert.SpecExperts{Experts: 8, ExpertsUsed: 2}}
+	spec.SetDefaults()
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	if err := convert.Synthesize(t.Context(), path, spec, convert.Options{Type: quant.Q8_0}); err != nil {
+		t.Fatal(err)
+	}
+	for _, streamed := range []bool{false, true} {
+		file, err := weights.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		m, err := model.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if streamed {
+			plan, err := m.StreamPlan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Stream(model.StreamOptions{BudgetBytes: plan.LeastBytes() + plan.TotalBytes()/3}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e, err := engine.Open(m, engine.Options{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		s, err := e.NewSession(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		r := New(e, 100)
+		if err := s.Prefill(t.Context(), []int{5, 6, 7}, engine.PrefillHooks{}); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			if err := s.Decode(9); err != nil {
+				t.Fatal(err)
+			}
+			r.Note(s)
+		}
+		p, _ := drawn(t, r)
+		for _, f := range p.Frames {
+			if !streamed {
+				if len(f.Experts) > 0 {
+					t.Errorf("experts of weights in memory: %v", f.Experts)
+				}
+				continue
+			}
+			for layer := range 2 {
+				row := f.Experts[layer]
+				if n := strings.Count(row, "d"); len(row) != 8 || n > 2 || layer == 1 && n != 2 || !strings.Contains(row, "a") {
+					t.Errorf("step %d, layer %d: %q, want two chosen of eight, and some on the disk", f.Step, layer, row)
+				}
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"errors"
+	"fmt"
 
 	"terrace/weights/gguf"
 )
@@ -13,6 +14,8 @@ var (
 	ErrBudget = errors.New("the weights do not fit the memory given")
 	// ErrRead is returned where the model's file cannot be read, after it was read a second time.
 	ErrRead = errors.New("the model file cannot be read")
+	// ErrStalled is returned where reads do not end. A later step goes on, once they do.
+	ErrStalled = fmt.Errorf("the disk stalls: %w", ErrRead)
 	// ErrBias is returned for a Bias that means nothing, or nothing for this model.
 	ErrBias = errors.New("bad expert bias")
 	// ErrChoices is returned for a file that holds no recorded choices.

@@ -110,7 +110,9 @@ func (t *Step) Next() (expert int, ok bool, err error) {
 			return t.now, true, nil
 		}
 		if !t.giveWay(l) {
-			s.await()
+			if err := s.pause(); err != nil {
+				return 0, false, err
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"terrace/internal/kernels"
 	"terrace/internal/kernels/quant"
@@ -76,6 +77,7 @@ type Store struct {
 	layers  []layer
 	sweep   sweep
 	account account
+	stall   stall
 }
 
 // Open reads what stays and begins to serve the rest. Errors wrap ErrBudget, ErrRead, mapped.ErrChanged, ErrNotFinite.
@@ -85,6 +87,7 @@ func Open(p Plan, files *Files) (*Store, error) {
 		return nil, err
 	}
 	s.files, s.slots, s.await = files, &slots{}, s.moved.Wait
+	s.stall.timer = time.AfterFunc(stallAfter, s.expired)
 	stage := int(p.staging()) / readers
 	for range readers {
 		s.work.Go(func() { s.reader(stage) })
@@ -159,7 +162,9 @@ func (s *Store) pin(list []*unit) error {
 // wait waits until a unit that is coming is here; s.mu is held.
 func (s *Store) wait(u *unit) error {
 	for u.state == coming && !s.closed {
-		s.await()
+		if err := s.pause(); err != nil {
+			return err
+		}
 	}
 	switch {
 	case s.closed:
@@ -306,6 +311,7 @@ func (u *unit) memoryOf(part int, memory []byte) []byte {
 // arrived counts a piece; after the last one the unit is here, or absent again; s.mu is held.
 func (s *Store) arrived(u *unit, err error) {
 	u.flying--
+	s.ended()
 	if err != nil && u.failure == nil {
 		u.failure = err
 		u.pieces = nil
@@ -341,12 +347,18 @@ func without(list []*unit, u *unit) []*unit {
 // Files is what the store reads with.
 func (s *Store) Files() *Files { return s.files }
 
-// Close ends the readers and gives the memory back; no matrix may be used any more.
+// Close ends the readers and gives the memory back; no matrix may be used any more. Reads that do not end are left, with the memory and
+// the files that they use.
 func (s *Store) Close() error {
 	s.mu.Lock()
+	stalled := s.stall.now
 	s.closed = true
 	s.moved.Broadcast()
 	s.mu.Unlock()
+	s.stall.timer.Stop()
+	if stalled {
+		return nil
+	}
 	s.work.Wait()
 	s.slots.free()
 	return s.files.Close()

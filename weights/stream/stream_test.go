@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"terrace/internal/kernels"
@@ -319,6 +320,45 @@ func TestFaults(t *testing.T) {
 	if _, err := step(t, s, 0, map[int]int{0: 1, 1: 1, 2: 1}, 1, false); err != nil {
 		t.Errorf("after the faults: %v", err)
 	}
+}
+
+// TestStall: reads that do not end are an error of every step that needs one, after half a minute and then at once; once they end, steps
+// find what they brought. A store that is closed meanwhile does not wait for them.
+func TestStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := testPlan(t, 1, 4, 1, 2)
+		f := &vfs.Faults{Of: []vfs.OpKind{vfs.OpRead}, Nth: 2, Times: 100, Kind: vfs.Hang}
+		s := open(t, p, faulty(f))
+		for i, want := range []time.Duration{stallAfter, 0} {
+			begun := time.Now()
+			if _, err := step(t, s, 0, map[int]int{i: 1}, 1, true); !errors.Is(err, ErrStalled) || !errors.Is(err, ErrRead) || time.Since(begun) != want {
+				t.Errorf("step %d: %v after %v, want %v", i, err, time.Since(begun), want)
+			}
+		}
+		if places := string(s.Places(0)); places != "bbaa" {
+			t.Errorf("experts are %q while the first two are read, want bbaa", places)
+		}
+		f.Stop()
+		synctest.Wait()
+		for e := range 4 {
+			if _, err := step(t, s, 0, map[int]int{e: 1}, 1, true); err != nil {
+				t.Errorf("expert %d behind the stall: %v", e, err)
+			}
+		}
+
+		f = &vfs.Faults{Of: []vfs.OpKind{vfs.OpRead}, Nth: 2, Times: 100, Kind: vfs.Hang}
+		s, err := Open(p, NewFiles(faulty(f)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := step(t, s, 0, map[int]int{0: 1}, 1, true); !errors.Is(err, ErrStalled) {
+			t.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		f.Stop()
+	})
 }
 
 // TestChangedFile: a file that is written over, or cut, is an error at the next read, never its new bytes.

@@ -102,7 +102,9 @@ func (t *Sweeper) hold(layer int) error {
 			return fmt.Errorf("stream: layer %d: all layers that there is room for are in use: %w", layer, ErrBudget)
 		}
 		s.readAhead()
-		s.await()
+		if err := s.pause(); err != nil {
+			return err
+		}
 	}
 }
 

@@ -159,10 +159,7 @@ func Infos() []Info {
 		if err != nil {
 			panic("policy: " + name + " refuses its own defaults: " + err.Error())
 		}
-		set, err := spec.build(nil)
-		if err != nil {
-			panic("policy: " + name + " does not build: " + err.Error())
-		}
+		set := spec.checked
 		info.Acts, info.Can, info.Sees = ActsOn, capabilities(set.Parts[0]), set.sees()
 		if set.trained() {
 			info.Acts = "layers that have index keys; others stay whole"
@@ -185,7 +182,10 @@ type term struct {
 func (t *term) build() Policy { return t.entry.make(t.args) }
 
 // Spec is a checked specification: policies with parameters, joined by +.
-type Spec struct{ terms []*term }
+type Spec struct {
+	terms   []*term
+	checked *Set // an instance without a model, to ask what any is; nobody reads a text under it
+}
 
 // Parse reads `name:key=value,key=value`, joined by `+`. Names and keys take kvpress's spellings. A wrapper names what it
 // wraps as `press=NAME` or as its first item (`adakv:snapkv,ratio=0.5`, `decoding:knorm:target_size=1k`) and hands on
@@ -211,7 +211,8 @@ func Parse(text string) (*Spec, error) {
 		}
 		s.terms = append(s.terms, t)
 	}
-	if _, err := s.build(nil); err != nil {
+	var err error
+	if s.checked, err = s.build(nil); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -361,32 +362,23 @@ func (s *Spec) String() string {
 // New makes fresh instances for one sequence on a model. Errors wrap [ErrModel].
 func (s *Spec) New(m Model) (*Set, error) { return s.build(&m) }
 
-// checked is a set before a model is known.
-func (s *Spec) checked() *Set {
-	set, err := s.build(nil)
-	if err != nil {
-		panic("policy: a checked specification does not build: " + err.Error())
-	}
-	return set
-}
-
 // Needs is what instances of the specification will ask for, before a model is known.
-func (s *Spec) Needs() Needs { return s.checked().Needs() }
+func (s *Spec) Needs() Needs { return s.checked.Needs() }
 
 // OwnRows is [Set.OwnRows] of the specification.
-func (s *Spec) OwnRows() (rows int, ok bool) { return s.checked().OwnRows() }
+func (s *Spec) OwnRows() (rows int, ok bool) { return s.checked.OwnRows() }
 
 // Watches reports whether sessions under the specification see the queries of the prompt as they come ([Watcher]).
-func (s *Spec) Watches() bool { return s.checked().Watcher != nil }
+func (s *Spec) Watches() bool { return s.checked.Watcher != nil }
 
 // Rereads reports whether sessions under the specification read their prompt a second time ([Reconstructor]).
-func (s *Spec) Rereads() bool { return s.checked().Rereader != nil }
+func (s *Spec) Rereads() bool { return s.checked.Rereader != nil }
 
 // Follows reports whether sessions under the specification bring pruned tokens back while decoding, and in which blocks: 1
 // for single tokens.
 func (s *Spec) Follows() (blockTokens int, ok bool) {
-	set, err := s.build(nil)
-	if err != nil || !set.Follows() {
+	set := s.checked
+	if !set.Follows() {
 		return 0, false
 	}
 	if set.Swapper != nil {
@@ -396,35 +388,21 @@ func (s *Spec) Follows() (blockTokens int, ok bool) {
 }
 
 // Lossless reports whether nothing of the specification changes what attention sees: `full`.
-func (s *Spec) Lossless() bool {
-	set, err := s.build(nil)
-	return err == nil && set.Lossless()
-}
+func (s *Spec) Lossless() bool { return s.checked.Lossless() }
 
 // Causal is [Set.Causal] of the specification.
-func (s *Spec) Causal() bool {
-	set, err := s.build(nil)
-	return err == nil && set.Causal()
-}
+func (s *Spec) Causal() bool { return s.checked.Causal() }
 
 // AttendsOnDrives reports whether a drive can compute what decode steps attend to ([DriveAttention]), alone in its set.
 func (s *Spec) AttendsOnDrives() bool {
-	set, err := s.build(nil)
-	if err != nil || len(set.Parts) != 1 {
-		return false
-	}
-	_, ok := set.Selector.(DriveAttention)
-	return ok
+	_, ok := s.checked.Selector.(DriveAttention)
+	return ok && len(s.checked.Parts) == 1
 }
 
 // DropsEachStep reports whether tokens go at every decode step, and not only at some ([Scheduler]) or after the prompt.
 func (s *Spec) DropsEachStep() bool {
-	set, err := s.build(nil)
-	if err != nil || set.Dropper == nil {
-		return false
-	}
-	_, seldom := set.Dropper.(Scheduler)
-	return !seldom
+	_, seldom := s.checked.Dropper.(Scheduler)
+	return s.checked.Dropper != nil && !seldom
 }
 
 func (s *Spec) build(m *Model) (*Set, error) {

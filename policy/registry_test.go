@@ -37,7 +37,7 @@ func TestGrammar(t *testing.T) {
 			}
 			switch d.Cmd {
 			case "needs":
-				fmt.Fprintf(&out, "%s: %s\n", spec, strings.Join(spec.checked().sees(), ", "))
+				fmt.Fprintf(&out, "%s: %s\n", spec, strings.Join(spec.checked.sees(), ", "))
 			default:
 				fmt.Fprintln(&out, spec)
 			}

@@ -7,10 +7,7 @@ type unscored interface{ unscored() int }
 // newest tokens votes and stays; of a wrapper, what the policy inside keeps. Where a budget is no larger, no token is chosen by
 // its score. 0 where there is no such window.
 func (s *Spec) Unscored() int {
-	set, err := s.build(nil)
-	if err != nil {
-		return 0
-	}
+	set := s.checked
 	n := 0
 	for _, p := range set.Parts {
 		n = max(n, unscoredOf(p))

@@ -63,7 +63,7 @@ func (e *Engine) Advance(sessions []*Session, ids []int, parts []Part) []error {
 	}
 	for i, s := range p.sessions {
 		if j := at[s]; j >= len(sessions) {
-			errs[j] = parts[j-len(sessions)].Reading.took(p.kv.Rows[i].New)
+			errs[j] = parts[j-len(sessions)].Reading.readShared(p.kv.Rows[i].New)
 		} else {
 			s.tokens = append(s.tokens, ids[j])
 			s.past.Note(1, true)
@@ -72,8 +72,8 @@ func (e *Engine) Advance(sessions []*Session, ids []int, parts []Part) []error {
 	return errs
 }
 
-// took notes that a shared pass has read n tokens more.
-func (r *PromptReading) took(n int) error {
+// readShared notes that a shared pass has read n tokens more.
+func (r *PromptReading) readShared(n int) error {
 	r.s.tokens = append(r.s.tokens, r.ids[r.read:r.read+n]...)
 	if r.s.chunked != nil {
 		r.s.chunked()

@@ -105,7 +105,7 @@ func (b *miniBatch) take(layer int) error {
 		return err
 	}
 	attended := p.fromDrives(layer)
-	if err := p.quit(&attended); err != nil {
+	if err := p.dropFailed(&attended); err != nil {
 		return err
 	}
 	return p.finish(layer, attended)
@@ -139,7 +139,7 @@ func (b *miniBatch) end(err error, sessions []*Session, ids []int) []sessionErro
 		return failed
 	}
 	logits := tensor.New(tensor.WithShape(len(p.sessions), p.e.m.Vocab), tensor.WithBacking(b.logits))
-	p.leave(&logits)
+	p.removeFailed(&logits)
 	k := keeping{e: p.e, sessions: p.sessions, all: sessions, ids: ids, logits: floats(logits)}
 	for i := range p.sessions {
 		k.keep(0, i)

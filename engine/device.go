@@ -92,7 +92,7 @@ func (d *device) upload(p *pass, next int) {
 	}
 	for _, s := range p.sessions {
 		if !s.text.Selects() {
-			d.keeper.RaiseKV(next, s.text.Seq().Views(next))
+			d.keeper.UploadKV(next, s.text.Seq().Views(next))
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (p *pass) runLayer(layer int, do sweep) error {
 	}
 	if q = p.lastLayer(layer, q); q == nil {
 		p.kv.Release(layer)
-		return p.quit()
+		return p.dropFailed()
 	}
 	attended, err := p.read(layer, q) // Select, Fetch, Attend
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 		s.flops.Projected(e.m, layer, len(p.kv.Rows[i].Pos))
 	}
 	if do == afterKeys || !e.cache.Keeps(layer) {
-		return q, p.quit(&q)
+		return q, p.dropFailed(&q)
 	}
 	if err := p.append(layer, k, v); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	if x := policyFloats(&p.kv, q); x != nil {
 		p.kv.Observe(layer, x)
 	}
-	return q, p.quit(&q)
+	return q, p.dropFailed(&q)
 }
 
 // append stores keys and values, at once or while the device goes on.
@@ -148,7 +148,7 @@ func (p *pass) lastOfEach(rows ...**tensor.Dense) {
 		at += len(r.Pos)
 		stay, r.Pos = append(stay, at-1), r.Pos[len(r.Pos)-1:]
 	}
-	p.only(stay, rows...)
+	p.keepRows(stay, rows...)
 }
 
 // trim cuts the pass to its last n rows: of a prompt's; a step's go on.
@@ -180,7 +180,7 @@ func (p *pass) prepare(next int) error {
 func (p *pass) fetch(layer int, rows ...**tensor.Dense) ([]attention.Seq, error) {
 	seqs := p.kv.Fetch(layer)
 	if p.kv.Failed() {
-		if err := p.quit(rows...); err != nil {
+		if err := p.dropFailed(rows...); err != nil {
 			return nil, err
 		}
 		seqs = p.kv.Fetched()
@@ -237,7 +237,7 @@ func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor
 func (p *pass) prune(layer int, attended *tensor.Dense) (*tensor.Dense, error) {
 	attended, err := p.follow(layer, attended)
 	if err == nil {
-		err = p.quit(&attended)
+		err = p.dropFailed(&attended)
 	}
 	if err != nil {
 		return nil, err

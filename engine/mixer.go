@@ -23,10 +23,10 @@ func (p *pass) runMixer(layer int) error {
 			p.lastOfEach()
 		case p.want == 0:
 			p.hidden = nil
-			return p.quit()
+			return p.dropFailed()
 		}
 	}
-	if err := p.quit(following(&mixed)...); err != nil {
+	if err := p.dropFailed(following(&mixed)...); err != nil {
 		return err
 	}
 	return p.finish(layer, mixed)

@@ -125,9 +125,9 @@ func (e *Engine) run(passes ...*pass) (logits *tensor.Dense, err error) {
 		}
 		p.kv.Undo(err != nil)
 		if err == nil && logits != nil && p == passes[0] {
-			p.leave(&logits)
+			p.removeFailed(&logits)
 		} else if err == nil {
-			p.leave()
+			p.removeFailed()
 		}
 	}
 	return logits, err
@@ -176,8 +176,8 @@ type sessionError struct {
 	err error
 }
 
-// leave takes the sessions with an error out of the pass, and their rows out of the tensors given.
-func (p *pass) leave(rows ...**tensor.Dense) {
+// removeFailed takes the sessions with an error out of the pass, and their rows out of the tensors given.
+func (p *pass) removeFailed(rows ...**tensor.Dense) {
 	kept, at := 0, 0
 	var stay []int
 	for i := range p.kv.Rows {
@@ -198,13 +198,13 @@ func (p *pass) leave(rows ...**tensor.Dense) {
 		return
 	}
 	p.kv.Rows, p.sessions = p.kv.Rows[:kept], p.sessions[:kept]
-	p.only(stay, rows...)
+	p.keepRows(stay, rows...)
 	p.want = min(p.want, len(stay))
 	p.count()
 }
 
-// only leaves rows by their numbers, also in the tensors given: of each session as many as its Pos has.
-func (p *pass) only(stay []int, rows ...**tensor.Dense) {
+// keepRows keeps rows by their numbers alone, also in the tensors given: of each session as many as its Pos has.
+func (p *pass) keepRows(stay []int, rows ...**tensor.Dense) {
 	for _, t := range rows {
 		*t = pickRows(*t, stay)
 	}
@@ -223,8 +223,8 @@ func (p *pass) only(stay []int, rows ...**tensor.Dense) {
 	}
 }
 
-// quit lets failed sessions go on the way: what they added is taken back. Where none is left the first error ends the pass.
-func (p *pass) quit(rows ...**tensor.Dense) error {
+// dropFailed takes failed sessions out of the pass on the way, and what they added back. Where none is left the first error ends the pass.
+func (p *pass) dropFailed(rows ...**tensor.Dense) error {
 	if !p.kv.Failed() {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (p *pass) quit(rows ...**tensor.Dense) error {
 		return err
 	}
 	p.kv.Undo(false)
-	p.leave(rows...)
+	p.removeFailed(rows...)
 	if len(p.sessions) == 0 {
 		return p.failed[0].err
 	}

@@ -71,11 +71,11 @@ type Arrival interface {
 
 // Expect is Adopt of KV that is on its way: the session's rest is read next, whose first pass waits for each layer.
 func (s *Session) Expect(ids []int, compressed bool, a Arrival) {
-	s.took(ids, compressed)
+	s.adopt(ids, compressed)
 	s.arriving = a
 }
 
-func (s *Session) took(ids []int, compressed bool) {
+func (s *Session) adopt(ids []int, compressed bool) {
 	s.tokens = append(s.tokens, ids...)
 	s.text.SetRead(int32(len(ids)))
 	if s.past.Note(len(ids), false); compressed {
@@ -106,9 +106,9 @@ var (
 	errArriving = fmt.Errorf("engine: the session's KV is on its way: its prompt is to be read first: %w", ErrOption)
 )
 
-// recede has the prompt's beginning computed where KV of it was lost on its way: the session has what is left of it, and what is
+// rewind has the prompt's beginning computed where KV of it was lost on its way: the session has what is left of it, and what is
 // to be read has the rest.
-func (r *PromptReading) recede(err error) error {
+func (r *PromptReading) rewind(err error) error {
 	s, a := r.s, r.s.arriving
 	if a == nil || !errors.Is(err, errLost) {
 		return err
@@ -145,7 +145,7 @@ func (s *Session) Adopt(ids []int, compressed bool, fill func(*kvmanager.Sequenc
 		}
 		return false, err
 	}
-	s.took(ids, compressed)
+	s.adopt(ids, compressed)
 	return true, nil
 }
 

@@ -42,7 +42,7 @@ func (w *wholePrompt) pruneLayer(layer int) error {
 		return err
 	}
 	w.kept.attended, w.kept.again = outputs, true
-	if err := w.leave(layer, keep); err != nil {
+	if err := w.keepLeaving(layer, keep); err != nil {
 		return err
 	}
 	w.cut(layer, keep)
@@ -95,8 +95,8 @@ func (w *wholePrompt) cut(layer int, keep []int) {
 	}
 }
 
-// leave keeps what leaves at a pruning layer that is followed: rows not among keep.
-func (w *wholePrompt) leave(layer int, keep []int) error {
+// keepLeaving keeps what leaves at a pruning layer that is followed: rows not among keep.
+func (w *wholePrompt) keepLeaving(layer int, keep []int) error {
 	st, d := w.s.revival.stage(layer), w.e.m.RowWidth()
 	if st == nil {
 		return nil

@@ -123,7 +123,7 @@ func (r *PromptReading) upTo(ctx context.Context, to, chunk int) error {
 		n = s.text.ChunkRows(r.unread(), rows)
 		if err := s.chunk(r.ids[r.read:r.read+n], total, n == r.unread(), r.hooks.Each); err != nil {
 			all := to == len(r.ids)
-			if err = r.recede(err); err != nil {
+			if err = r.rewind(err); err != nil {
 				return r.spoilt(err)
 			}
 			if all {

@@ -193,7 +193,7 @@ func (r *revival) recompute(st *pruneStage, want []int32, swapping *retrieval.Sw
 			return err
 		}
 		w.pass.kv.Release(layer)
-		if err := w.pass.quit(); err != nil {
+		if err := w.pass.dropFailed(); err != nil {
 			return err
 		}
 	}

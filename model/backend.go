@@ -77,11 +77,11 @@ type PoolLender interface{ Pool() *kernels.Pool }
 type KVKeeper interface {
 	// ForgetKV drops the copies of a sequence that is gone (attention.View.Cache).
 	ForgetKV(cache uint64)
-	// RaiseKV begins to copy to the device what a layer's views show and the device does not have, if there is room, beside
+	// UploadKV begins to copy to the device what a layer's views show and the device does not have, if there is room, beside
 	// the calls for the layer before. Until the layer's Attend, or SettleKV, the pages stay as they are but for tokens added
 	// behind.
-	RaiseKV(layer int, views []attention.View)
-	// SettleKV ends and forgets what RaiseKV began and no Attend has taken.
+	UploadKV(layer int, views []attention.View)
+	// SettleKV ends and forgets what UploadKV began and no Attend has taken.
 	SettleKV()
 	// DeviceUse are the device's accounts since the backend was opened.
 	DeviceUse() DeviceUse

@@ -336,8 +336,8 @@ func (b *backend) ForgetKV(cache uint64) {
 	}
 }
 
-// RaiseKV implements model.KVKeeper: what the next layer's views show is copied in the commands before its own, if all of it fits.
-func (b *backend) RaiseKV(layer int, views []attention.View) {
+// UploadKV implements model.KVKeeper: what the next layer's views show is copied in the commands before its own, if all of it fits.
+func (b *backend) UploadKV(layer int, views []attention.View) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if known(views) && b.mirrors.fits(layer, views) {

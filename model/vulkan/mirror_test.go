@@ -53,7 +53,7 @@ func TestMirrorFollows(t *testing.T) {
 		second      []attention.View
 	}{{"two pages", 2, 5, nil}, {"one token more", 2, 6, nil}, {"a third page", 3, 1, nil}, {"another second page", 3, 9, other}, {"tokens taken back", 2, 7, other}, {"and the first again", 3, 16, nil}} {
 		show(step.pages, step.last, step.second)
-		b.RaiseKV(0, views)
+		b.UploadKV(0, views)
 		want := attention.Seq{Q: q, Pos: []int32{1000}, Views: views, Out: make([]float32, len(q))}
 		attention.Attend(pool, kernels.Exact, params, []attention.Seq{want})
 		out, err := b.Attend(&model.Pass{Phase: kernels.Decode}, 0, tensor.New(tensor.WithShape(1, heads*dim), tensor.WithBacking(q)), []attention.Seq{{Pos: want.Pos, Views: views}})

@@ -44,7 +44,7 @@ type backend struct {
 	reader  attention.Reader
 
 	mirrors   map[mirrorKey]*mirror
-	rising    map[mirrorKey]*rise
+	uploading map[mirrorKey]*kvUpload
 	maxScores int   // of one run of attention
 	flash     bool  // the device has attention of its own
 	kvBudget  int64 // bytes of keys and values on the device; 0 = no limit
@@ -83,7 +83,7 @@ func newBackend(name string, m *model.Model, o model.BackendOptions, c compute.B
 		scores = gpuScores
 	}
 	return &backend{name: name, maxScores: scores, flash: gpu && c.Capabilities().Operations[compute.OpTypeFusedScaledDotProductAttention], m: m, device: d, dtype: o.DType, weights: newWeights(d, o.DType == model.BFloat16), rotary: model.NewRotaryRows(&m.Config),
-		mirrors: map[mirrorKey]*mirror{}, rising: map[mirrorKey]*rise{}, kvBudget: o.DeviceKVBytes, projectedLayer: -1}, nil
+		mirrors: map[mirrorKey]*mirror{}, uploading: map[mirrorKey]*kvUpload{}, kvBudget: o.DeviceKVBytes, projectedLayer: -1}, nil
 }
 
 // Name implements model.Backend.

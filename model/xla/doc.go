@@ -19,7 +19,7 @@
 // likeliest token, 8 bytes.
 //
 // DeviceKVBytes bounds the mirrors. Layers that do not fit are streamed: they go up while the layer before is computed
-// (RaiseKV), or for the call where there is no room for two, and are forgotten after it; where a policy selects, only the
+// (UploadKV), or for the call where there is no room for two, and are forgotten after it; where a policy selects, only the
 // selected tokens go up. What programs need while they run is not counted. Project's k and v come down beside what follows: the
 // engine reads them in another goroutine.
 //

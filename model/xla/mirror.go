@@ -90,7 +90,7 @@ func known(views []attention.View) bool {
 func (b *backend) sync(layer int, s *attention.Seq, at int) (*mirror, error) {
 	key := mirrorKey{s.Views[0].Cache, layer}
 	m := b.mirrors[key]
-	if r := b.rising[key]; r != nil {
+	if r := b.uploading[key]; r != nil {
 		if err := b.arrived(key, r); err != nil {
 			return nil, err
 		}

@@ -6,20 +6,20 @@ import (
 	"terrace/attention"
 )
 
-// rise is a layer's mirror on its way to the device.
-type rise struct {
+// kvUpload is a layer's mirror on its way to the device.
+type kvUpload struct {
 	m    *mirror
 	done chan struct{}
 	err  error
 }
 
-// RaiseKV implements model.KVKeeper. There must be room beside what the layer before needs.
-func (b *backend) RaiseKV(layer int, views []attention.View) {
+// UploadKV implements model.KVKeeper. There must be room beside what the layer before needs.
+func (b *backend) UploadKV(layer int, views []attention.View) {
 	if layer != b.m.Layer[layer].Owner {
 		return // its owner's are there, or go up for the call
 	}
 	key := mirrorKey{views[0].Cache, layer}
-	if b.mirrors[key] != nil || b.rising[key] != nil || !known(views) {
+	if b.mirrors[key] != nil || b.uploading[key] != nil || !known(views) {
 		return
 	}
 	most := 0
@@ -28,7 +28,7 @@ func (b *backend) RaiseKV(layer int, views []attention.View) {
 	}
 	need := b.blockBytes(layer, tokenBucket(most))
 	reserve, before := need, mirrorKey{key.cache, layer - 1}
-	if b.mirrors[before] != nil || b.rising[before] != nil {
+	if b.mirrors[before] != nil || b.uploading[before] != nil {
 		reserve = 0 // it is there
 	}
 	if most == 0 || !b.room(need+reserve) {
@@ -44,8 +44,8 @@ func (b *backend) RaiseKV(layer int, views []attention.View) {
 	counts.KVBytes += need
 	counts.KVPeakBytes = max(counts.KVPeakBytes, counts.KVBytes)
 	counts.Raised++
-	r := &rise{m: m, done: make(chan struct{})}
-	b.rising[key] = r
+	r := &kvUpload{m: m, done: make(chan struct{})}
+	b.uploading[key] = r
 	go func() {
 		defer close(r.done)
 		r.err = b.lift(m, still, tokenBucket(most))
@@ -65,10 +65,10 @@ func (b *backend) lift(m *mirror, views []attention.View, slots int) (err error)
 	return err
 }
 
-// arrived waits for a mirror and takes it from those that rise.
-func (b *backend) arrived(key mirrorKey, r *rise) error {
+// arrived waits for a mirror and takes it from those on their way.
+func (b *backend) arrived(key mirrorKey, r *kvUpload) error {
 	<-r.done
-	delete(b.rising, key)
+	delete(b.uploading, key)
 	if r.err != nil {
 		b.drop(key, r.m)
 	}
@@ -77,7 +77,7 @@ func (b *backend) arrived(key mirrorKey, r *rise) error {
 
 // fallBack frees a mirror that rises; false if there is none.
 func (b *backend) fallBack() bool {
-	for key, r := range b.rising {
+	for key, r := range b.uploading {
 		if b.arrived(key, r) == nil {
 			b.drop(key, r.m)
 		}

@@ -11,11 +11,11 @@ import (
 
 // PlainLayout is that of the cache's pages without a policy, but for the widths of keys and values, which are each layer's own.
 func (o *Options) PlainLayout() kvpage.Layout {
-	return kvpage.Layout{K: o.KType, V: o.VType, Tokens: o.pageTokens()}
+	return kvpage.Layout{K: o.KType, V: o.VType, Tokens: pageTokens(o)}
 }
 
 // pageTokens is how many tokens a page holds.
-func (o *Options) pageTokens() int { return cmp.Or(o.PageTokens, o.KType.PageTokens()) }
+func pageTokens(o *Options) int { return cmp.Or(o.PageTokens, o.KType.PageTokens()) }
 
 // TokenBytes is what one token takes in pages of that layout, over all layers and KV heads, rounded down.
 func TokenBytes(cache cacheshape.Model, l kvpage.Layout) int {

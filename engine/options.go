@@ -128,7 +128,7 @@ func (o *Options) checkFollow(spec *policy.Spec) error {
 	if o.KType.Quantised() || o.VType.Quantised() {
 		return fmt.Errorf("engine: policy %s brings tokens back between others, which %v keys and %v values do not allow; use f16 KV, or revive=none: %w", spec, o.KType, o.VType, model.ErrUnsupported)
 	}
-	if page := o.pageTokens(); block > 1 && block%page != 0 {
+	if page := pageTokens(o); block > 1 && block%page != 0 {
 		return fmt.Errorf("engine: policy %s swaps blocks of %d tokens, want a multiple of the page's %d, or revive=none: %w", spec, block, page, model.ErrUnsupported)
 	}
 	return nil

@@ -32,7 +32,7 @@ func (s *Sequence) Suspend() error {
 	}
 	s.states.suspended = true
 	for layer := range t.layers {
-		s.m.note(t.suspend(layer)) // blocks that are not written stay, and makeRoom tries again
+		s.m.note(suspendLayer(t, layer)) // blocks that are not written stay, and makeRoom tries again
 	}
 	return nil
 }
@@ -45,11 +45,11 @@ func (s *Sequence) Resume() error {
 	}
 	err := s.states.load(t.k)
 	for layer := 0; layer < len(t.layers) && err == nil; layer++ {
-		err = t.resume(layer)
+		err = resumeLayer(t, layer)
 	}
 	if err != nil {
 		for layer := range t.layers {
-			s.m.note(t.suspend(layer))
+			s.m.note(suspendLayer(t, layer))
 		}
 		s.states.unload()
 		return err
@@ -58,8 +58,8 @@ func (s *Sequence) Resume() error {
 	return s.states.dropStored(t.k)
 }
 
-// suspend lets go of the blocks of a layer that are held or written to, and begins to write those that are newer than the store.
-func (t *tiered) suspend(layer int) error {
+// suspendLayer lets go of the blocks of a layer that are held or written to, and begins to write those that are newer than the store.
+func suspendLayer(t *tiered, layer int) error {
 	lb := &t.layers[layer]
 	lb.prefetched = false
 	for _, b := range lb.writable {
@@ -70,8 +70,8 @@ func (t *tiered) suspend(layer int) error {
 	return t.release(layer)
 }
 
-// resume brings the blocks of a layer that have room for tokens back.
-func (t *tiered) resume(layer int) error {
+// resumeLayer brings the blocks of a layer that have room for tokens back.
+func resumeLayer(t *tiered, layer int) error {
 	t.mark(layer)
 	for i, b := range t.layers[layer].writable {
 		if err := t.k.load(b); err != nil {

@@ -110,7 +110,7 @@ func (t *Step) Next() (expert int, ok bool, err error) {
 			return t.now, true, nil
 		}
 		if !t.giveWay(l) {
-			if err := s.pause(); err != nil {
+			if err := s.stall.pause(s); err != nil {
 				return 0, false, err
 			}
 		}

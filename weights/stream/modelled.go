@@ -40,7 +40,7 @@ func NewModelled(p Plan, d Disk) (*Modelled, error) {
 	}
 	d.Align = max(d.Align, 1)
 	m := &Modelled{s: s, disk: d}
-	s.await = m.await
+	s.stall.await = m.await
 	return m, s.pin(first)
 }
 

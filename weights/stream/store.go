@@ -68,7 +68,6 @@ type Store struct {
 
 	mu     sync.Mutex
 	moved  *sync.Cond // a unit came or left, or the store was closed
-	await  func()     // waits for that; s.mu is held
 	urgent []*unit    // with pieces left, that somebody waits for
 	early  []*unit    // that a prediction asked for
 	closed bool
@@ -86,8 +85,8 @@ func Open(p Plan, files *Files) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.files, s.slots, s.await = files, &slots{}, s.moved.Wait
-	s.stall.timer = time.AfterFunc(stallAfter, s.expired)
+	s.files, s.slots, s.stall.await = files, &slots{}, s.moved.Wait
+	s.stall.timer = time.AfterFunc(stallAfter, func() { s.stall.expired(s) })
 	stage := int(p.staging()) / readers
 	for range readers {
 		s.work.Go(func() { s.reader(stage) })
@@ -162,7 +161,7 @@ func (s *Store) pin(list []*unit) error {
 // wait waits until a unit that is coming is here; s.mu is held.
 func (s *Store) wait(u *unit) error {
 	for u.state == coming && !s.closed {
-		if err := s.pause(); err != nil {
+		if err := s.stall.pause(s); err != nil {
 			return err
 		}
 	}
@@ -311,7 +310,7 @@ func (u *unit) memoryOf(part int, memory []byte) []byte {
 // arrived counts a piece; after the last one the unit is here, or absent again; s.mu is held.
 func (s *Store) arrived(u *unit, err error) {
 	u.flying--
-	s.ended()
+	s.stall.ended()
 	if err != nil && u.failure == nil {
 		u.failure = err
 		u.pieces = nil

@@ -98,19 +98,19 @@ func (t *Sweeper) hold(layer int) error {
 			s.hurry(u)
 		case u.failure != nil:
 			return u.failure
-		case !s.beginLayer(layer, &s.urgent) && len(s.urgent)+len(s.early)+s.flying() == 0:
+		case !s.beginLayer(layer, &s.urgent) && len(s.urgent)+len(s.early)+s.sweep.flying() == 0:
 			return fmt.Errorf("stream: layer %d: all layers that there is room for are in use: %w", layer, ErrBudget)
 		}
 		s.readAhead()
-		if err := s.pause(); err != nil {
+		if err := s.stall.pause(s); err != nil {
 			return err
 		}
 	}
 }
 
-// flying is how many layers are on their way; s.mu is held.
-func (s *Store) flying() (n int) {
-	for _, u := range s.sweep.units {
+// flying is how many layers are on their way; Store.mu is held.
+func (w *sweep) flying() (n int) {
+	for _, u := range w.units {
 		if u.state == coming {
 			n++
 		}

@@ -73,6 +73,9 @@ func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
 	if n := e.TierUse().Notice; n != "" {
 		o.notice("%s", n)
 	}
+	if n, why, some := e.DeviceLayers(); some && n < m.Layers {
+		o.notice("%s computes %d of %d layers, the others are computed on the CPU%s", eo.Backend, n, m.Layers, why)
+	}
 	if c := e.Options().Context; c > m.Context {
 		o.notice("the context of %d tokens is longer than the %d the model was trained for: expect worse text beyond", c, m.Context)
 	}
@@ -163,6 +166,11 @@ func (o *Options) engine() (engine.Options, error) {
 	if o.DType != "" {
 		if eo.DType, err = model.ParseDType(o.DType); err != nil {
 			return eo, fmt.Errorf("terrace: DType: %w", marked{err, ErrOption})
+		}
+	}
+	if o.DeviceLayers != "" {
+		if eo.DeviceLayers, err = model.ParseDeviceLayers(o.DeviceLayers); err != nil {
+			return eo, fmt.Errorf("terrace: DeviceLayers: %w", marked{err, ErrOption})
 		}
 	}
 	if o.KVRotate != "" {

@@ -40,6 +40,10 @@ type Options struct {
 	KVWindow int    // newest tokens that quantised KV keeps in f16; 0 = 128, less than 0 = none but those that do not fill a group yet (16, of int3 and int2 keys 128)
 	KVRotate string // outliers are spread by a Hadamard rotation before KV is stored: "none", "k", "v", "kv" or "auto" (values of 4 bits and fewer); "" = auto
 
+	// DeviceLayers is how many layers a Backend with a device computes there, the last ones: "auto" (those that it has kernels and room for; the CPU
+	// computes the others), a number, or "all": ErrModel or the device's error where it cannot; "" = all.
+	DeviceLayers string
+
 	WindowOnly bool         // of texts without a policy, layers with a sliding window keep only what later tokens read: such texts cannot be forked under a policy
 	Chunk      int          // prompt tokens that are read in one pass; 0 = 512
 	Page       int          // tokens of a page of KV, a multiple of 16; 0 = 16, of int3 and int2 keys 128

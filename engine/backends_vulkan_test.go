@@ -4,11 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"testing"
 
+	"terrace/internal/golden"
 	ours "terrace/internal/vulkan"
+	"terrace/model"
 	"terrace/model/vulkan"
 )
+
+// everySecond has every second layer on vulkan:cpu and the others on the host.
+const everySecond = "vulkan:cpu, every second layer"
+
+// allThatFit has those on vulkan:cpu that it computes.
+const allThatFit = "vulkan:cpu, auto"
 
 // vulkan:cpu joins the suite where this build opens a loader that has a driver for the CPU (Mesa's lavapipe), and vulkan where there is
 // a GPU. TERRACE_TEST_VULKAN lists those that must be there: cpu, gpu.
@@ -25,9 +35,73 @@ func init() {
 	} else if !errors.Is(err, ours.ErrNotBuilt) || must != "" {
 		fmt.Printf("vulkan is left out of the parity suite: %v\n", err)
 	}
+	if found[vulkan.CPU] || strings.Contains(must, "cpu") {
+		model.RegisterBackend(everySecond, func(m *model.Model, o model.BackendOptions) (model.Backend, error) {
+			on := make([]bool, len(m.Layer))
+			for i := 1 - len(on)%2; i < len(on); i += 2 { // the first and the last are the host's by turns
+				on[i] = true
+			}
+			return vulkan.OpenLayers(vulkan.CPU, m, o, on)
+		})
+		model.RegisterBackend(allThatFit, func(m *model.Model, o model.BackendOptions) (model.Backend, error) {
+			o.DeviceLayers = model.AutoLayers
+			return model.OpenBackend(vulkan.CPU, m, o)
+		})
+		parityBackends = append(parityBackends, everySecond, allThatFit)
+	}
 	for name, word := range map[string]string{vulkan.CPU: "cpu", vulkan.GPU: "gpu"} {
 		if found[name] || strings.Contains(must, word) {
 			parityBackends = append(parityBackends, name)
 		}
+	}
+}
+
+// TestDeviceLayers: of a model whose layers differ the device computes those that it has kernels for, and the last ones of a number; a model of which
+// it computes none is refused, and where all were asked for one whose layers differ, too.
+func TestDeviceLayers(t *testing.T) {
+	if !slices.Contains(parityBackends, allThatFit) {
+		t.Skip("no driver for the CPU")
+	}
+	dense := golden.Shared(t, "data", "golden", "tiny_hf", "qwen3")
+	hybrid := golden.Shared(t, "data", "golden", "families", "lfm2")
+	experts := golden.Shared(t, "data", "golden", "families", "minimax_m2")
+	for _, c := range []struct {
+		path       string
+		layers, on int
+		why        string
+	}{
+		{dense, model.AutoLayers, -1, ""}, {dense, model.AllLayers, -1, ""}, {dense, 1, 1, ""}, {dense, 99, -1, ""},
+		{hybrid, model.AutoLayers, 1, "short convolution"}, {hybrid, model.AllLayers, 0, ""}, {experts, model.AutoLayers, 0, ""},
+	} {
+		m := openFile(t, c.path)
+		b, err := model.OpenBackend(vulkan.CPU, m, model.BackendOptions{Threads: 1, DeviceLayers: c.layers})
+		if c.on == 0 {
+			if !errors.Is(err, model.ErrUnsupported) {
+				t.Errorf("%s, %d layers: %v", c.path, c.layers, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, why := b.(model.LayerPlacer).DeviceLayers()
+		attend := 0
+		for i := range m.Layer {
+			if !m.Layer[i].Recurs() {
+				attend++
+			}
+		}
+		if c.path == hybrid && c.on > 0 {
+			c.on = attend
+		}
+		if want := c.on; (want == -1 && n != m.Layers) || want > 0 && n != want || !strings.Contains(why, c.why) {
+			t.Errorf("%s, %d layers asked for: %d on the device (%q), want %d", c.path, c.layers, n, why, want)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := model.OpenBackend("native", openFile(t, dense), model.BackendOptions{Threads: 1, DeviceLayers: 2}); !errors.Is(err, model.ErrUnsupported) {
+		t.Errorf("layers of the native backend on a device: %v", err)
 	}
 }

@@ -29,6 +29,15 @@ func (d *device) init(e *Engine) {
 	d.chooser, _ = e.backend.(model.Chooser)
 }
 
+// DeviceLayers is how many layers the backend's device computes, and why no more; some is false where the backend shares none with the CPU.
+func (e *Engine) DeviceLayers() (n int, why string, some bool) {
+	p, some := e.backend.(model.LayerPlacer)
+	if some {
+		n, why = p.DeviceLayers()
+	}
+	return n, why, some
+}
+
 // kvDownload is a layer's new keys and values on their way from the device into their pages, while the device goes on with the
 // layer and projects the next one.
 type kvDownload struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,8 +101,37 @@ type DeviceUse struct {
 type BackendOptions struct {
 	Threads       int             // worker threads, at least 1
 	DeviceKVBytes int64           // keys and values that a backend with a device of its own may hold there; 0 = no limit
+	DeviceLayers  int             // layers that a backend with a device computes there, the last ones; AllLayers, AutoLayers
 	DType         DType           // of weights, keys and values on the device; a backend that is not Typed has Float32 only
 	Trace         *trace.Recorder // timeline of a device's computing and transfers; nil = none
+}
+
+// Values of BackendOptions.DeviceLayers: all layers, refused where the device cannot compute one or has no room; as many as it can compute
+// and has room for.
+const (
+	AllLayers  = 0
+	AutoLayers = -1
+)
+
+// ParseDeviceLayers parses "all", "auto" or a number of layers, at least 1; ErrConfig names what it is instead.
+func ParseDeviceLayers(s string) (int, error) {
+	switch s {
+	case "all":
+		return AllLayers, nil
+	case "auto":
+		return AutoLayers, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("model: layers %q, want all, auto or a number from 1: %w", s, ErrConfig)
+	}
+	return n, nil
+}
+
+// LayerPlacer is the optional capability of computing some layers on a device and the others on the CPU.
+type LayerPlacer interface {
+	// DeviceLayers is how many layers the device computes, and why it computes no more; empty where that was not asked for.
+	DeviceLayers() (n int, why string)
 }
 
 // NewBackend builds a backend for a model. Backends register themselves by name.
@@ -128,8 +158,14 @@ func OpenBackend(name string, m *Model, o BackendOptions) (Backend, error) {
 		return nil, fmt.Errorf("model: backend %q: %w (known: %s)", name, ErrUnknownBackend, strings.Join(Backends(), ", "))
 	}
 	b, err := build(m, o)
-	if err != nil || o.DType == Float32 {
-		return b, err
+	if err != nil {
+		return nil, err
+	}
+	if _, places := b.(LayerPlacer); !places && o.DeviceLayers != AllLayers {
+		return nil, errors.Join(fmt.Errorf("model: backend %s computes all layers, and has none to share with the CPU: %w", name, ErrUnsupported), b.Close())
+	}
+	if o.DType == Float32 {
+		return b, nil
 	}
 	if typed, ok := b.(Typed); !ok || typed.DType() != o.DType {
 		return nil, errors.Join(fmt.Errorf("model: backend %s cannot compute in %v: %w", name, o.DType, ErrUnsupported), b.Close())

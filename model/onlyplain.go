@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Feature is something that models have beyond the plain decoder, in the words of the error that refuses it.
 type Feature string
@@ -55,23 +58,44 @@ const (
 // OnlyPlain refuses models that have something beyond the plain decoder which a backend does not declare: ErrUnsupported with the first such
 // feature, and the layer that has it.
 func (m *Model) OnlyPlain(backend string, also ...Feature) error {
-	has := map[Feature]bool{}
-	for _, f := range also {
-		has[f] = true
+	if err := m.PlainOutside(backend, also...); err != nil {
+		return err
 	}
-	for _, f := range m.features() {
-		if !has[f] {
-			return fmt.Errorf("model: backend %s cannot compute %s, which %s has: %w", backend, f, m.Arch, ErrUnsupported)
+	for _, f := range m.expertFeatures() {
+		if !slices.Contains(also, f) {
+			return m.cannot(backend, f)
 		}
 	}
 	for i := range m.Layer {
-		for _, f := range append(m.Layer[i].features(i), m.Params.Layers[i].features(m.PostNorm)...) {
-			if !has[f] {
-				return fmt.Errorf("model: backend %s cannot compute %s, which layer %d of %s has: %w", backend, f, i, m.Arch, ErrUnsupported)
-			}
+		if f := m.Beyond(i, also...); f != "" {
+			return fmt.Errorf("model: backend %s cannot compute %s, which layer %d of %s has: %w", backend, f, i, m.Arch, ErrUnsupported)
 		}
 	}
 	return nil
+}
+
+// PlainOutside is OnlyPlain of what all layers have in common, routers and experts excepted.
+func (m *Model) PlainOutside(backend string, also ...Feature) error {
+	for _, f := range m.features() {
+		if !slices.Contains(also, f) {
+			return m.cannot(backend, f)
+		}
+	}
+	return nil
+}
+
+func (m *Model) cannot(backend string, f Feature) error {
+	return fmt.Errorf("model: backend %s cannot compute %s, which %s has: %w", backend, f, m.Arch, ErrUnsupported)
+}
+
+// Beyond is the first feature of a layer beyond the plain decoder that a backend does not declare; empty = there is none.
+func (m *Model) Beyond(layer int, also ...Feature) Feature {
+	for _, f := range append(m.Layer[layer].features(layer), m.Params.Layers[layer].features(m.PostNorm)...) {
+		if !slices.Contains(also, f) {
+			return f
+		}
+	}
+	return ""
 }
 
 // conditions are the features that hold.
@@ -93,9 +117,15 @@ func (m *Model) features() []Feature {
 	c.when(m.Act == SquaredReLU, SquaredReLUs)
 	c.when(m.Act == XIELU, XIELUs)
 	c.when(m.Copies > 1, ResidualCopies)
+	c.when(m.Params.Output != nil && m.Params.Output.Bias != nil, LogitBiases)
+	return c
+}
+
+// expertFeatures are those of the model's mixtures of experts.
+func (m *Model) expertFeatures() []Feature {
+	var c conditions
 	c.when(m.MoELatent > 0, LatentExperts)
 	c.when(m.Shared > 0, SharedExperts)
-	c.when(m.Params.Output != nil && m.Params.Output.Bias != nil, LogitBiases)
 	r := &m.Router
 	c.when(r.Score == SigmoidRouter, SigmoidRouters)
 	c.when(r.Score == SparseMixer, SparseMixers)

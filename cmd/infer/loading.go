@@ -47,7 +47,7 @@ type loadFlags struct {
 	context       string
 	serves        bool // a server: --trace is its own
 	traceFile     string
-	gpuLayers     string // llama.cpp's, without a meaning here
+	gpuLayers     string // of --backend vulkan: auto, all or a number
 
 	backendFlags
 	numberFlags
@@ -120,7 +120,8 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	if !f.serves { // which has a timeline a request
 		p.StringVar(&f.traceFile, "trace", "", "write a timeline of compute, transfers and waits (JSON for Perfetto)")
 	}
-	p.StringVar(&f.gpuLayers, "n-gpu-layers", "", "accepted for llama.cpp's command lines; --backend says what computes")
+	p.StringVar(&f.gpuLayers, "gpu-layers", "auto", "layers that --backend vulkan computes on the GPU, the last ones; the CPU computes the others: auto (those that it has kernels and room for), all (else the command ends) or a number (-ngl)")
+	p.StringVar(&f.gpuLayers, "n-gpu-layers", "auto", "alias of --gpu-layers")
 	for _, alias := range []string{"n-gpu-layers", "ctx-size", "hf", "cache-type-k", "cache-type-v"} {
 		_ = p.MarkHidden(alias)
 	}
@@ -291,8 +292,8 @@ func (a *app) openTokenizer(l *loaded, templateFile string) (err error) {
 // openEngine opens a model and an engine on it; no tiers means host memory without a cap.
 func (a *app) openEngine(f *loadFlags, tiers []string) (*loaded, error) {
 	begun := time.Now()
-	if f.gpuLayers != "" && f.gpuLayers != "0" {
-		a.notice("-ngl %s changes nothing: all layers run on one backend, here %s (--backend; vulkan and xla:cuda are the GPU's)", f.gpuLayers, f.backend)
+	if n := orDefault(f.gpuLayers, "auto"); n != "auto" && n != "0" && !strings.HasPrefix(f.backend, "vulkan") {
+		a.notice("--gpu-layers %s changes nothing: --backend %s computes all layers in one place; vulkan has layers on a GPU", n, f.backend)
 	}
 	if err := f.checkWeights(); err != nil {
 		return nil, err
@@ -403,6 +404,9 @@ func (f *loadFlags) options() (terrace.Options, error) {
 	if _, err := model.ParseDType(f.dtype); err != nil {
 		return o, usageErrorf("--dtype: %v", err)
 	}
+	if err := f.placeLayers(&o); err != nil {
+		return o, err
+	}
 	var err error
 	if o.Context, err = units.ParseCount(orZero(f.context)); err != nil {
 		return o, usageErrorf("--context: %v", err)
@@ -428,6 +432,21 @@ func (f *loadFlags) options() (terrace.Options, error) {
 		}
 	}
 	return o, nil
+}
+
+// placeLayers reads --gpu-layers, which means something to backends that share layers with the CPU.
+func (f *loadFlags) placeLayers(o *terrace.Options) error {
+	n := orDefault(f.gpuLayers, "auto")
+	if _, err := model.ParseDeviceLayers(n); err != nil && n != "0" {
+		return usageErrorf("--gpu-layers: %v", err)
+	}
+	switch shares := strings.HasPrefix(f.backend, "vulkan"); {
+	case shares && n == "0":
+		return usageErrorf("--gpu-layers 0: all layers on the CPU are --backend native")
+	case shares:
+		o.DeviceLayers = n
+	}
+	return nil
 }
 
 func orZero(s string) string { return orDefault(s, "0") }

@@ -51,9 +51,27 @@ type results struct {
 type scratch struct{ normed, block, gate, up, narrow, parts, stats, weightsOf, chosen slot }
 
 func newBackend(name string, m *model.Model, o model.BackendOptions) (model.Backend, error) {
+	if o.DeviceLayers != model.AllLayers {
+		return openSome(name, m, o)
+	}
+	if err := m.OnlyPlain(name); err != nil {
+		return nil, fmt.Errorf("vulkan: %w", err)
+	}
 	if err := computes(name, m); err != nil {
 		return nil, err
 	}
+	all := make([]bool, len(m.Layer))
+	for i := range all {
+		if what := lacks(m, i); what != "" {
+			return nil, noKernels(name, what)
+		}
+		all[i] = true
+	}
+	return newDevice(name, m, o, all)
+}
+
+// newDevice opens the device for some of a model's layers.
+func newDevice(name string, m *model.Model, o model.BackendOptions, on []bool) (*backend, error) {
 	d, done, err := open(name)
 	if err != nil {
 		return nil, err
@@ -66,37 +84,40 @@ func newBackend(name string, m *model.Model, o model.BackendOptions) (model.Back
 	}
 	b := &backend{recorder: r, name: name, m: m, rotary: model.NewRotaryRows(&m.Config), mirrors: newMirrors(r, m, o.DeviceKVBytes),
 		weights: weights{r: r, matrices: map[*model.Linear]*matrix{}, shared: map[source]span{}, vectors: map[*model.Vector]span{}}}
-	if err := b.weights.load(m); err != nil {
+	if err := b.weights.load(m, on); err != nil {
 		r.close()
 		return nil, err
 	}
 	return b, nil
 }
 
-// computes refuses models that this backend has no kernels for.
+// computes refuses models that this backend has no kernels for in any layer.
 func computes(name string, m *model.Model) error {
-	if err := m.OnlyPlain(name); err != nil {
+	if err := m.PlainOutside(name); err != nil {
 		return fmt.Errorf("vulkan: %w", err)
 	}
-	what := ""
 	switch {
 	case m.LogN:
-		what = "queries that grow with the position (LogN)"
+		return noKernels(name, "queries that grow with the position (LogN)")
 	case m.Act > model.ReLU:
-		what = fmt.Sprintf("activation %d", m.Act)
-	}
-	for i := range m.Layer {
-		switch a := &m.Layer[i]; {
-		case a.MoE:
-			what = "mixtures of experts"
-		case max(a.KeyDim, a.ValDim) > widest:
-			what = fmt.Sprintf("heads of %d numbers (%d at most)", max(a.KeyDim, a.ValDim), widest)
-		}
-	}
-	if what != "" {
-		return fmt.Errorf("vulkan: backend %s has no kernels for %s: %w", name, what, model.ErrUnsupported)
+		return noKernels(name, fmt.Sprintf("activation %d", m.Act))
 	}
 	return nil
+}
+
+func noKernels(name, what string) error {
+	return fmt.Errorf("vulkan: backend %s has no kernels for %s: %w", name, what, model.ErrUnsupported)
+}
+
+// lacks is what of a layer there are no kernels for; empty = nothing.
+func lacks(m *model.Model, layer int) string {
+	switch a := &m.Layer[layer]; {
+	case a.MoE:
+		return "mixtures of experts"
+	case max(a.KeyDim, a.ValDim) > widest:
+		return fmt.Sprintf("heads of %d numbers (%d at most)", max(a.KeyDim, a.ValDim), widest)
+	}
+	return string(m.Beyond(layer))
 }
 
 // open opens the device of a backend's name; done closes it.
@@ -144,6 +165,9 @@ func choose(name string, list []*vulkan.Physical) (*vulkan.Physical, error) {
 	return nil, fmt.Errorf("vulkan: no GPU, only %s (%v); --backend %s takes a driver for the CPU: %w", list[0].Name, list[0].Kind, CPU, vulkan.ErrNoDevice)
 }
 
+// DeviceLayers implements model.LayerPlacer.
+func (b *backend) DeviceLayers() (int, string) { return len(b.m.Layer), "" }
+
 // Name implements model.Backend.
 func (b *backend) Name() string { return b.name }
 
@@ -165,6 +189,13 @@ func (b *backend) input(t *tensor.Dense, s *slot) (span, error) {
 	}
 	b.use.UpBytes += int64(4 * len(x))
 	return to, b.upload(to, vulkan.Bytes(x))
+}
+
+// begin is Embed of a pass whose first layers are computed elsewhere.
+func (b *backend) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mirrors.pass++
 }
 
 // Embed implements model.Backend. Only ids and positions are uploaded.

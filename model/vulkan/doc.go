@@ -6,10 +6,11 @@
 //
 // On the host: rotary tables, pages (the truth, of which the device has copies by version), policies, sampling but for argmax.
 //
-// What it never does: mixtures of experts, recurrent layers and whatever else Model.OnlyPlain refuses; sparse prefill masks;
-// attention whose outputs are mixed with estimates. It refuses them by name. Products are float32, without cooperative matrices.
+// What it never does: layers that mix experts, recur or have whatever else Model.Beyond names, which the native backend computes beside it
+// (split.go, BackendOptions.DeviceLayers); sparse prefill masks; attention whose outputs are mixed with estimates. It refuses them by name.
+// Products are float32, without cooperative matrices.
 //
-// Read backend.go, then blocks.go (a layer), attend.go, mass.go, mirror.go; recorder.go records kernels and transfers into one command buffer,
+// Read backend.go, then split.go, blocks.go (a layer), attend.go, mass.go, mirror.go; recorder.go records kernels and transfers into one command buffer,
 // which is submitted when the host reads something: once a layer, for its keys and values. memory.go has slots of results and
 // cuts slabs, kernels.go builds pipelines. Kernels are GLSL in shaders/, embedded as SPIR-V (spirv/, go generate), a type of weights or a width
 // being a specialisation constant.

@@ -38,16 +38,45 @@ type weights struct {
 	bytes    int64
 }
 
-// load uploads all that a pass uses.
-func (w *weights) load(m *model.Model) error {
+// before and behind are the weights that are used before the first layer and behind the last one.
+func before(p *model.Params) ([]*model.Linear, []model.NormParams) {
+	return []*model.Linear{p.Embed, p.Positions, p.EmbedIn}, []model.NormParams{p.EmbedNorm}
+}
+
+func behind(p *model.Params) ([]*model.Linear, []model.NormParams) {
+	return []*model.Linear{p.EmbedOut, p.Output}, []model.NormParams{p.FinalNorm}
+}
+
+// ofLayer are the weights of a layer.
+func ofLayer(l *model.LayerParams) ([]*model.Linear, []model.NormParams) {
+	return []*model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down}, []model.NormParams{l.AttnNorm, l.PostAttnNorm, l.QNorm, l.KNorm, l.FFNNorm, l.PostFFNNorm}
+}
+
+// load uploads all that passes through these layers use.
+func (w *weights) load(m *model.Model, on []bool) error {
 	p := &m.Params
-	linears := []*model.Linear{p.Embed, p.Positions, p.EmbedIn, p.EmbedOut, p.Output}
-	norms := []model.NormParams{p.EmbedNorm, p.FinalNorm}
-	for i := range p.Layers {
-		l := &p.Layers[i]
-		linears = append(linears, l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down)
-		norms = append(norms, l.AttnNorm, l.PostAttnNorm, l.QNorm, l.KNorm, l.FFNNorm, l.PostFFNNorm)
+	if on[0] {
+		if err := w.put(before(p)); err != nil {
+			return err
+		}
 	}
+	for i := range p.Layers {
+		if on[i] {
+			if err := w.put(ofLayer(&p.Layers[i])); err != nil {
+				return err
+			}
+		}
+	}
+	if on[len(on)-1] {
+		if err := w.put(behind(p)); err != nil {
+			return err
+		}
+	}
+	return w.r.submit()
+}
+
+// put uploads weights.
+func (w *weights) put(linears []*model.Linear, norms []model.NormParams) error {
 	for _, l := range linears {
 		if !l.Absent() {
 			if _, err := w.matrix(l); err != nil {
@@ -62,14 +91,11 @@ func (w *weights) load(m *model.Model) error {
 			}
 		}
 	}
-	return w.r.submit()
+	return nil
 }
 
-// matrix returns a weight and its bias.
-func (w *weights) matrix(l *model.Linear) (*matrix, error) {
-	if got := w.matrices[l]; got != nil {
-		return got, nil
-	}
+// form is a weight as it lies on the device, without its place.
+func form(l *model.Linear) *matrix {
 	m := &matrix{typ: l.Tensor.Type, rows: l.Rows, cols: l.Cols}
 	if !slices.Contains(onDevice, m.typ) {
 		m.typ = quant.F32
@@ -79,6 +105,26 @@ func (w *weights) matrix(l *model.Linear) (*matrix, error) {
 		per = 8 // kernels read eight at a time
 	}
 	m.stride = (m.typ.RowBytes((l.Cols+per-1)/per*per) + 3) / 4
+	return m
+}
+
+// bytesOf is what weights take on the device; norms and biases are small beside them.
+func bytesOf(linears []*model.Linear, _ []model.NormParams) (n int64) {
+	for _, l := range linears {
+		if !l.Absent() {
+			m := form(l)
+			n += 4 * int64(m.stride) * int64(m.rows)
+		}
+	}
+	return n
+}
+
+// matrix returns a weight and its bias.
+func (w *weights) matrix(l *model.Linear) (*matrix, error) {
+	if got := w.matrices[l]; got != nil {
+		return got, nil
+	}
+	m := form(l)
 	if int64(m.stride)*int64(m.rows) > math.MaxUint32 {
 		return nil, fmt.Errorf("vulkan: tensor %q has %d bytes, kernels reach 16 GiB of one: %w", l.Tensor.Name, 4*int64(m.stride)*int64(m.rows), model.ErrUnsupported)
 	}

@@ -74,6 +74,9 @@ func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
 		o.notice("%s", n)
 	}
 	if n, why, some := e.DeviceLayers(); some && n < m.Layers {
+		if why != "" {
+			why = ": " + why
+		}
 		o.notice("%s computes %d of %d layers, the others are computed on the CPU%s", eo.Backend, n, m.Layers, why)
 	}
 	if c := e.Options().Context; c > m.Context {

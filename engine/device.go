@@ -17,9 +17,10 @@ import (
 // the computing, and logits that stay there until somebody wants them. Without such a backend it does nothing.
 type device struct {
 	e       *Engine
-	keeper  model.KVKeeper // the backend, if it keeps copies of KV
-	chooser model.Chooser  // the backend, if it chooses tokens where the logits lie
-	coming  *kvDownload    // nil = nothing is on its way
+	keeper  model.KVKeeper    // the backend, if it keeps copies of KV
+	placer  model.LayerPlacer // the backend, if it shares layers with the CPU
+	chooser model.Chooser     // the backend, if it chooses tokens where the logits lie
+	coming  *kvDownload       // nil = nothing is on its way
 	left    deviceLogits
 }
 
@@ -27,15 +28,16 @@ func (d *device) init(e *Engine) {
 	d.e = e
 	d.keeper, _ = e.backend.(model.KVKeeper)
 	d.chooser, _ = e.backend.(model.Chooser)
+	d.placer, _ = e.backend.(model.LayerPlacer)
 }
 
 // DeviceLayers is how many layers the backend's device computes, and why no more; some is false where the backend shares none with the CPU.
 func (e *Engine) DeviceLayers() (n int, why string, some bool) {
-	p, some := e.backend.(model.LayerPlacer)
-	if some {
-		n, why = p.DeviceLayers()
+	if e.device.placer == nil {
+		return 0, "", false
 	}
-	return n, why, some
+	n, why = e.device.placer.DeviceLayers()
+	return n, why, true
 }
 
 // kvDownload is a layer's new keys and values on their way from the device into their pages, while the device goes on with the

@@ -14,8 +14,8 @@ var errSuspended = fmt.Errorf("kvmanager: the sequence is suspended: %w", ErrPla
 
 // Suspend moves to the backing store what a sequence keeps in host memory as long as it runs: the state of its recurrent layers, the
 // blocks that it writes to, and what was held for its next pass. The windows of a quantised cache and what a policy scans stay. Saved
-// states (States.Save) are forgotten. Until Resume there is but Free: what reads or writes tokens is refused with ErrPlan. ErrPlan where there is no backing store, or a drive,
-// which takes keys and values only; after an error the sequence goes on as it was.
+// states (States.Save) are forgotten. Until Resume there is but Free: what reads or writes tokens is refused with ErrPlan. ErrPlan
+// where there is no backing store, or a drive, which takes keys and values only; after an error the sequence goes on as it was.
 func (s *Sequence) Suspend() error {
 	t, ok := s.store.(*tiered)
 	switch {
@@ -55,7 +55,8 @@ func (s *Sequence) Resume() error {
 		return err
 	}
 	s.states.suspended = false
-	return s.states.dropStored(t.k)
+	s.m.note(s.states.dropStored(t.k))
+	return nil
 }
 
 // suspendLayer lets go of the blocks of a layer that are held or written to, and begins to write those that are newer than the store.

@@ -66,9 +66,12 @@ func place(name string, m *model.Model, o model.BackendOptions) (on []bool, why 
 	on = make([]bool, len(m.Layer))
 	left := o.DeviceLayers
 	for i := len(on) - 1; i >= 0; i-- {
+		if left == 0 {
+			break
+		}
+		left-- // of auto it is never 0
 		if what := lacks(m, i); what != "" {
 			why = fmt.Sprintf("there are no kernels for %s, which layer %d has", what, i)
-			left--
 			continue
 		}
 		if o.DeviceLayers == model.AutoLayers {
@@ -83,8 +86,6 @@ func place(name string, m *model.Model, o model.BackendOptions) (on []bool, why 
 				return on, fmt.Sprintf("the device has no room for layer %d, which takes %s", i, units.FormatBytes(need)), nil
 			}
 			free -= need
-		} else if left--; left < 0 {
-			break
 		}
 		on[i] = true
 	}

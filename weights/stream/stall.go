@@ -13,6 +13,7 @@ const stallAfter = 30 * time.Second
 type stall struct {
 	await   func()      // waits until a unit came or left; Store.mu is held
 	timer   *time.Timer // while somebody waits
+	since   time.Time   // the timer was set
 	waiting int
 	now     bool // no read has ended for stallAfter; until one does
 }
@@ -24,7 +25,7 @@ func (w *stall) pause(s *Store) error {
 		return nil
 	}
 	if w.waiting++; w.waiting == 1 && !w.now {
-		w.timer.Reset(stallAfter)
+		w.set()
 	}
 	if !w.now {
 		w.await()
@@ -56,7 +57,7 @@ func reading(s *Store) string {
 func (w *stall) expired(s *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w.waiting > 0 {
+	if w.waiting > 0 && time.Since(w.since) >= stallAfter { // else it was set again meanwhile
 		w.now = true
 		s.moved.Broadcast()
 	}
@@ -65,6 +66,12 @@ func (w *stall) expired(s *Store) {
 // ended notes that a read has; Store.mu is held.
 func (w *stall) ended() {
 	if w.now = false; w.waiting > 0 && w.timer != nil {
-		w.timer.Reset(stallAfter)
+		w.set()
 	}
+}
+
+// set starts the time again.
+func (w *stall) set() {
+	w.since = time.Now()
+	w.timer.Reset(stallAfter)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -17,7 +18,7 @@ import (
 // after Resume its state and tokens are those that it had. What fails on the way leaves it as it was, and nothing is left on the tier.
 func TestSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var broken bool
+		var broken atomic.Bool
 		layers := cacheshape.Model{
 			{State: cacheshape.State{Bytes: 4096}},
 			{Heads: 1, Owner: 1, KV: cacheshape.KV{Heads: 1, KeyDim: 4, ValueDim: 4}},
@@ -33,7 +34,7 @@ func TestSuspend(t *testing.T) {
 			}
 		}()
 		store.Fail = func(offload.Key, bool) error {
-			if broken {
+			if broken.Load() {
 				return errMachine
 			}
 			return nil
@@ -89,11 +90,11 @@ func TestSuspend(t *testing.T) {
 		if _, _, err := b.States().Layer(0); !errors.Is(err, ErrBudget) {
 			t.Fatalf("two states have room: %v", err)
 		}
-		broken = true
+		broken.Store(true)
 		if err := a.Suspend(); !errors.Is(err, errMachine) {
 			t.Errorf("suspended on a store that fails: %v", err)
 		}
-		broken = false
+		broken.Store(false)
 		if same(a, 3, 1); stored(store) > 0 {
 			t.Errorf("%d records of a state that could not be stored", stored(store))
 		}
@@ -113,11 +114,11 @@ func TestSuspend(t *testing.T) {
 		if err := b.Suspend(); err != nil {
 			t.Fatal(err)
 		}
-		broken = true
+		broken.Store(true)
 		if err := a.Resume(); !errors.Is(err, errMachine) || m.charged != 0 {
 			t.Errorf("resumed from a store that fails: %v, %d bytes charged", err, m.charged)
 		}
-		broken = false
+		broken.Store(false)
 		check(t, m, nil, a, b)
 		if err := a.Resume(); err != nil {
 			t.Fatal(err)

@@ -405,13 +405,18 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestRefused names what there are no kernels for.
+// TestRefused names what there are no kernels for, of the whole model and of a layer.
 func TestRefused(t *testing.T) {
+	of := func(l model.LayerConfig) *model.Model {
+		l.Heads = 1
+		return &model.Model{Config: model.Config{Layer: []model.LayerConfig{l}}, Params: model.Params{Layers: make([]model.LayerParams, 1)}}
+	}
 	for want, m := range map[string]*model.Model{"LogN": {Config: model.Config{Positions: model.Positions{LogN: true}}},
-		"experts":      {Config: model.Config{Layer: []model.LayerConfig{{MoE: true, Attention: model.Attention{Heads: 1}}}}, Params: model.Params{Layers: make([]model.LayerParams, 1)}},
-		"heads of 576": {Config: model.Config{Layer: []model.LayerConfig{{Attention: model.Attention{Heads: 1, KeyDim: 576}}}}, Params: model.Params{Layers: make([]model.LayerParams, 1)}}} {
-		if err := computes(GPU, m); !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
+		"experts": of(model.LayerConfig{MoE: true}), "heads of 576": of(model.LayerConfig{Attention: model.Attention{KeyDim: 576}})} {
+		for _, on := range []bool{true, false} {
+			if _, err := OpenLayers(GPU, m, model.BackendOptions{}, slices.Repeat([]bool{on}, len(m.Layer))); !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
 		}
 	}
 }

@@ -99,6 +99,9 @@ func TestSynthesizeAsPublished(t *testing.T) {
 	if got, _ := read("qwen35").Meta().Int32s("qwen35.rope.dimension_sections"); !slices.Equal(got, []int32{2, 1, 1, 0}) {
 		t.Errorf("sections %v of 4 pairs", got)
 	}
+	if n, err := read("deepseek2").Meta().Int("deepseek2.expert_shared_count"); n != 1 {
+		t.Errorf("deepseek2 says %d networks beside the experts, %v", n, err)
+	}
 	for i, v := range values(t, read("gemma4"), "rope_freqs.weight") { // 32 pairs of heads of 64
 		if want := map[bool]float32{true: 1, false: 1e30}[i < 8]; v != want || i > 31 {
 			t.Errorf("factor %d is %g, want %g", i, v, want)

@@ -92,6 +92,7 @@ func besideMeta(s *Spec, set func(string, any)) {
 	expertMeta(s, set)
 	if s.Experts > 0 {
 		set("expert_shared_feed_forward_length", uint32(s.ExpertFFN))
+		set("expert_shared_count", uint32(1))
 	}
 }
 

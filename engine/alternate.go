@@ -105,15 +105,18 @@ func (b *miniBatch) take(layer int) error {
 		return err
 	}
 	attended := p.fromDrives(layer)
-	if err := p.dropFailed(&attended); err != nil {
+	if err := p.mask(); err != nil {
 		return err
 	}
-	return p.finish(layer, attended)
+	if err := p.finish(layer, attended); err != nil {
+		return err
+	}
+	return p.border()
 }
 
 // fromDrives is the rows' attention where drives have computed it; nil elsewhere.
 func (p *pass) fromDrives(layer int) *tensor.Dense {
-	out := p.kv.FromDrives()
+	out := p.kv.FromDrives(layer)
 	if out == nil {
 		return nil
 	}
@@ -131,8 +134,9 @@ func (b *miniBatch) end(err error, sessions []*Session, ids []int) []sessionErro
 		p.kv.End()
 	}
 	p.kv.Undo(err != nil)
-	failed := p.failed
 	if err != nil {
+		p.partFailed()
+		failed := p.failed
 		for _, s := range p.sessions {
 			failed = append(failed, sessionError{s, err})
 		}

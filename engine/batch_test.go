@@ -8,7 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	"gorgonia.org/tensor"
+
 	"terrace/engine/fakes"
+	"terrace/model"
 	"terrace/offload"
 	"terrace/policy"
 )
@@ -219,5 +222,67 @@ func TestStoreFailsForOne(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// failing fails the second session of a pass in a layer, once its keys and values are projected.
+type failing struct {
+	model.Backend
+	e     *Engine
+	layer int // -1 = none
+}
+
+var errMiddle = errors.New("the one in the middle fails")
+
+// Project implements model.Backend.
+func (b *failing) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
+	if layer == b.layer {
+		b.e.pass.kv.Fail(1, errMiddle)
+	}
+	return b.Backend.Project(p, layer, hidden)
+}
+
+// TestFailedRowsGoToTheBorder: on each backend, in each layer, a session that fails between two others leaves the pass at the layer's border;
+// what the others compute does not change, and it goes on afterwards as if it had not been tried.
+func TestFailedRowsGoToTheBorder(t *testing.T) {
+	t.Parallel()
+	prompts, next := [][]int{fakes.IDs(20, 1), fakes.IDs(31, 2), fakes.IDs(17, 3)}, fakes.IDs(6, 4)
+	for _, name := range parityBackends {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Threads: 2, Backend: name}
+			var want [3][][]float32
+			for i, p := range prompts {
+				want[i] = forced(t, small(t, o), p, next)
+			}
+			e := small(t, o)
+			b := &failing{Backend: e.backend, e: e, layer: -1}
+			e.backend = b
+			var sessions []*Session
+			for _, p := range prompts {
+				sessions = append(sessions, opened(t, e, "full", p))
+			}
+			at, limit := [3]int{}, float32(parityLimit)
+			if name == "native" {
+				limit = 0
+			}
+			for step := 0; step <= e.m.Layers; step++ {
+				b.layer = step
+				err := e.DecodeBatch(sessions, []int{next[at[0]], next[at[1]], next[at[2]]})
+				if step < e.m.Layers {
+					checkBatchError(t, err, 3, 1, errMiddle)
+				} else if at[1]++; err != nil {
+					t.Fatal(err)
+				}
+				at[0], at[2] = at[0]+1, at[2]+1
+				for i, s := range sessions {
+					if worst := fakes.Worst([][]float32{s.Logits()}, want[i][at[i]:]); s.Tokens() != len(prompts[i])+at[i] || worst > limit {
+						t.Errorf("failing in layer %d: session %d has %d tokens, %d read; logits differ by %g", step, i, s.Tokens(), len(prompts[i])+at[i], worst)
+					}
+				}
+				if err := e.kv.Check(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }

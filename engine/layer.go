@@ -10,8 +10,15 @@ import (
 
 // runLayer takes the pass's rows through one layer: Project, Append, Select, Fetch, Attend, Prune, Finish. It is the only
 // place where that happens, for prompts in chunks and layer by layer, for decode steps, and for rows that are computed late.
-// After the last layer hidden holds the rows whose logits are wanted; nil = none.
+// After the last layer hidden holds the rows whose logits are wanted; nil = none. Sessions that fail on the way leave at its border.
 func (p *pass) runLayer(layer int, do sweep) error {
+	if err := p.verbs(layer, do); err != nil {
+		return err
+	}
+	return p.border()
+}
+
+func (p *pass) verbs(layer int, do sweep) error {
 	if err := arriveStored(p.sessions, layer, p.e.m.Layers); err != nil {
 		return err
 	}
@@ -29,7 +36,7 @@ func (p *pass) runLayer(layer int, do sweep) error {
 	}
 	if q = p.lastLayer(layer, q); q == nil {
 		p.kv.Release(layer)
-		return p.dropFailed()
+		return nil
 	}
 	attended, err := p.read(layer, q) // Select, Fetch, Attend
 	if err != nil {
@@ -49,7 +56,7 @@ func (p *pass) read(layer int, q *tensor.Dense) (*tensor.Dense, error) {
 			return nil, err
 		}
 	}
-	seqs, err := p.fetch(layer, &q)
+	seqs, err := p.fetch(layer)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +92,7 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 		s.flops.Projected(e.m, layer, len(p.kv.Rows[i].Pos))
 	}
 	if do == afterKeys || !e.cache.Keeps(layer) {
-		return q, p.dropFailed(&q)
+		return q, nil
 	}
 	if err := p.append(layer, k, v); err != nil {
 		return nil, err
@@ -93,7 +100,7 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	if x := policyFloats(&p.kv, q); x != nil {
 		p.kv.Observe(layer, x)
 	}
-	return q, p.dropFailed(&q)
+	return q, p.mask()
 }
 
 // append stores keys and values, at once or while the device goes on.
@@ -177,15 +184,15 @@ func (p *pass) prepare(next int) error {
 }
 
 // fetch waits for what the rows read of a layer.
-func (p *pass) fetch(layer int, rows ...**tensor.Dense) ([]attention.Seq, error) {
+func (p *pass) fetch(layer int) ([]attention.Seq, error) {
 	seqs := p.kv.Fetch(layer)
-	if p.kv.Failed() {
-		if err := p.dropFailed(rows...); err != nil {
-			return nil, err
-		}
-		seqs = p.kv.Fetched()
+	if err := p.mask(); err != nil {
+		return nil, err
 	}
 	for i, s := range p.sessions {
+		if p.kv.Rows[i].Err != nil {
+			continue
+		}
 		seq, reading := &seqs[i], p.kv.Rows[i].Reading
 		if p.source != nil {
 			p.source.restrict(layer, seq)
@@ -237,7 +244,7 @@ func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor
 func (p *pass) prune(layer int, attended *tensor.Dense) (*tensor.Dense, error) {
 	attended, err := p.follow(layer, attended)
 	if err == nil {
-		err = p.dropFailed(&attended)
+		err = p.mask()
 	}
 	if err != nil {
 		return nil, err

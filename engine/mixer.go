@@ -23,27 +23,21 @@ func (p *pass) runMixer(layer int) error {
 			p.lastOfEach()
 		case p.want == 0:
 			p.hidden = nil
-			return p.dropFailed()
+			return nil
 		}
 	}
-	if err := p.dropFailed(following(&mixed)...); err != nil {
-		return err
-	}
 	return p.finish(layer, mixed)
-}
-
-// following lists tensors that follow the pass's rows, without those that there are not.
-func following(t **tensor.Dense) []**tensor.Dense {
-	if *t == nil {
-		return nil
-	}
-	return []**tensor.Dense{t}
 }
 
 // mix moves the sessions' states of a layer on by the pass's rows. It returns the mixer's output, nil where it was added to the rows.
 func (p *pass) mix(layer int) (*tensor.Dense, error) {
 	states := make([]model.StateRows, len(p.sessions))
 	for i, s := range p.sessions {
+		if p.kv.Rows[i].Err != nil {
+			none := make([]float32, p.e.cache[layer].State.Bytes/4)
+			states[i] = model.StateRows{Rows: len(p.kv.Rows[i].Pos), From: none, State: none}
+			continue
+		}
 		from, to, err := s.text.Seq().States().Layer(layer)
 		if err != nil {
 			return nil, err

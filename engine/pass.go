@@ -24,7 +24,7 @@ type pass struct {
 	hidden   *tensor.Dense  // [rows, RowWidth]; nil once no row goes on
 	want     int            // rows, the last ones, whose logits are wanted; 0 = only KV
 	source   rowSource      // of a block: where queries and attention come from; nil = as computed
-	failed   []sessionError // sessions that left on the way
+	failed   []sessionError // sessions that left, at a layer's border
 	guess    retrieval.Guesser
 	watch    watcher // looks at a layer's queries before its attention; nil = nobody does
 	begun    bool    // memory was planned: from then on a failure leaves policies with what they saw
@@ -120,13 +120,16 @@ func (e *Engine) run(passes ...*pass) (logits *tensor.Dense, err error) {
 	})
 	err = e.device.settle(err)
 	for _, p := range passes {
-		if err == nil {
-			p.kv.End()
+		if err != nil {
+			p.kv.Undo(true)
+			p.partFailed()
+			continue
 		}
-		p.kv.Undo(err != nil)
-		if err == nil && logits != nil && p == passes[0] {
+		p.kv.End()
+		p.kv.Undo(false)
+		if logits != nil && p == passes[0] {
 			p.removeFailed(&logits)
-		} else if err == nil {
+		} else {
 			p.removeFailed()
 		}
 	}
@@ -176,10 +179,9 @@ type sessionError struct {
 	err error
 }
 
-// removeFailed takes the sessions with an error out of the pass, and their rows out of the tensors given.
-func (p *pass) removeFailed(rows ...**tensor.Dense) {
+// partFailed lists the sessions with an error apart from the others, and returns the numbers of these sessions' rows.
+func (p *pass) partFailed() (stay []int) {
 	kept, at := 0, 0
-	var stay []int
 	for i := range p.kv.Rows {
 		r := p.kv.Rows[i]
 		n := len(r.Pos)
@@ -194,10 +196,16 @@ func (p *pass) removeFailed(rows ...**tensor.Dense) {
 		}
 		at += n
 	}
-	if kept == len(p.kv.Rows) {
+	p.kv.Rows, p.sessions = p.kv.Rows[:kept], p.sessions[:kept]
+	return stay
+}
+
+// removeFailed takes the sessions with an error out of the pass, and their rows out of hidden and of the tensors given.
+func (p *pass) removeFailed(rows ...**tensor.Dense) {
+	if !p.kv.Failed() {
 		return
 	}
-	p.kv.Rows, p.sessions = p.kv.Rows[:kept], p.sessions[:kept]
+	stay := p.partFailed()
 	p.keepRows(stay, rows...)
 	p.want = min(p.want, len(stay))
 	p.count()
@@ -223,8 +231,9 @@ func (p *pass) keepRows(stay []int, rows ...**tensor.Dense) {
 	}
 }
 
-// dropFailed takes failed sessions out of the pass on the way, and what they added back. Where none is left the first error ends the pass.
-func (p *pass) dropFailed(rows ...**tensor.Dense) error {
+// mask takes back what failed sessions have added to the cache. Their rows go on to the layer's border, and read nothing. Where no session is
+// left the first error ends the pass.
+func (p *pass) mask() error {
 	if !p.kv.Failed() {
 		return nil
 	}
@@ -232,11 +241,21 @@ func (p *pass) dropFailed(rows ...**tensor.Dense) error {
 		return err
 	}
 	p.kv.Undo(false)
-	p.removeFailed(rows...)
-	if len(p.sessions) == 0 {
-		return p.failed[0].err
+	for i := range p.kv.Rows {
+		if p.kv.Rows[i].Err == nil {
+			return nil
+		}
 	}
-	return nil
+	return p.kv.Rows[0].Err
+}
+
+// border ends a layer: failed sessions and their rows leave the pass.
+func (p *pass) border() error {
+	err := p.mask()
+	if err == nil {
+		p.removeFailed()
+	}
+	return err
 }
 
 // copied is a tensor with memory of its own.

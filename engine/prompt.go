@@ -214,7 +214,7 @@ func (w *wholePrompt) eachLayer(ids []int, through func(layer int) error) error 
 			return err
 		}
 		w.pass.kv.Release(layer)
-		if err := w.pass.dropFailed(); err != nil {
+		if err := w.pass.border(); err != nil {
 			return err
 		}
 	}

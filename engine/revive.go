@@ -89,7 +89,7 @@ func (p *pass) follow(layer int, attended *tensor.Dense) (*tensor.Dense, error) 
 	own := false
 	for i, s := range p.sessions {
 		st := s.revival.stage(layer)
-		if st == nil || p.kv.Rows[i].Reading != retrieval.Step {
+		if st == nil || p.kv.Rows[i].Err != nil || p.kv.Rows[i].Reading != retrieval.Step {
 			continue
 		}
 		if !own {
@@ -193,7 +193,7 @@ func (r *revival) recompute(st *pruneStage, want []int32, swapping *retrieval.Sw
 			return err
 		}
 		w.pass.kv.Release(layer)
-		if err := w.pass.dropFailed(); err != nil {
+		if err := w.pass.border(); err != nil {
 			return err
 		}
 	}

@@ -248,11 +248,17 @@ func (a *attending) free() error {
 	return a.drives.Drop(a.home)
 }
 
-// FromDrives is the attention output of all rows [rows, Heads·ValueDim] where drives have computed it; nil elsewhere.
-func (p *Pass) FromDrives() []float32 {
+// FromDrives is a layer's attention output of all rows [rows, Heads·ValueDim] where drives have computed it, zeros where the text has failed;
+// nil elsewhere.
+func (p *Pass) FromDrives(layer int) []float32 {
 	var out []float32
 	for i := range p.Rows {
-		if a := p.Rows[i].drives(); a != nil {
+		r := &p.Rows[i]
+		switch a := r.drives(); {
+		case a == nil:
+		case r.Err != nil:
+			out = append(out, make([]float32, len(r.Pos)*p.f.o.Shape.outWidth(layer))...)
+		default:
 			out = append(out, a.out...)
 		}
 	}

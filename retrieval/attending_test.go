@@ -95,7 +95,7 @@ func (s *scenario) stepOnDrives(texts ...*scenarioText) (out [][]float32, err er
 			}
 			p.Rows[i].Sequence.CountReads(layer, &seqs[i])
 		}
-		out = append(out, slices.Clone(p.FromDrives()))
+		out = append(out, slices.Clone(p.FromDrives(layer)))
 		p.Attended(layer, out[layer])
 		p.Overlap(layer + 1)
 	}
@@ -174,7 +174,7 @@ func TestSecondPromptGoesDownRowByRow(t *testing.T) {
 		}
 		p.Select(layer, q)
 		p.Fetch(layer)
-		out := p.FromDrives()
+		out := p.FromDrives(layer)
 		for i := range int32(5) {
 			all := upTo(40 + i + 1)
 			slowly(x, layer).compareOutput(t, out[i*128:(i+1)*128], 40+i, [][]int32{all, all}, nil)

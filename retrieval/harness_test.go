@@ -272,16 +272,15 @@ func (s *scenario) layer(p *Pass, layer int, phase kernels.Phase) error {
 		}
 	}
 	s.settle() // what was begun is under way
-	p.Fetch(layer)
-	if err := s.removeFailed(p, layer, &q); err != nil || len(p.Rows) == 0 {
+	seqs := p.Fetch(layer)
+	if err := s.mask(p); err != nil {
 		return err
 	}
-	seqs := p.Fetched()
 	out, row := make([]float32, len(q)/width*m.outWidth(layer)), 0
 	for i := range p.Rows {
 		r, n := &p.Rows[i], len(p.Rows[i].Pos)
 		seqs[i].Q, seqs[i].Out = q[row*width:][:n*width], out[row*m.outWidth(layer):][:n*m.outWidth(layer)]
-		if r.Reading == Step {
+		if r.Reading == Step && r.Err == nil {
 			r.Sequence.CountReads(layer, &seqs[i])
 			s.of(r.Sequence).read(layer, &seqs[i])
 		}
@@ -290,12 +289,15 @@ func (s *scenario) layer(p *Pass, layer int, phase kernels.Phase) error {
 	attention.Attend(s.pool, phase, m.params(layer), seqs)
 	p.Attended(layer, out)
 	for i := range p.Rows {
-		if err := p.Rows[i].Err; err != nil {
-			return err
+		switch r := &p.Rows[i]; {
+		case r.Err == nil:
+			x := s.of(r.Sequence)
+			x.out = append(x.out, seqs[i].Out...)
+		case s.early[r.Sequence] == nil:
+			return r.Err
 		}
-		x := s.of(p.Rows[i].Sequence)
-		x.out = append(x.out, seqs[i].Out...)
 	}
+	p.Rows = slices.DeleteFunc(p.Rows, func(r Rows) bool { return r.Err != nil }) // the layer's border
 	p.Overlap(layer + 1)
 	s.settle()
 	return nil
@@ -308,8 +310,8 @@ func (s *Shape) params(layer int) attention.Params {
 		Softcap: score.Softcap, Sinks: score.Sinks, Window: kv.Window}
 }
 
-// removeFailed takes sequences with an error out of a pass, and their queries out of q, as who runs layers does.
-func (s *scenario) removeFailed(p *Pass, layer int, q *[]float32) error {
+// mask takes back what sequences with an error have added, as who runs layers does. Their rows stay until the layer's border.
+func (s *scenario) mask(p *Pass) error {
 	if !p.Failed() {
 		return nil
 	}
@@ -317,18 +319,11 @@ func (s *scenario) removeFailed(p *Pass, layer int, q *[]float32) error {
 		return err
 	}
 	p.Undo(false)
-	var kept []float32
-	row, width := 0, s.shared.o.Shape.queryWidth(layer)
 	for i := range p.Rows {
-		n := len(p.Rows[i].Pos) * width
-		if p.Rows[i].Err != nil {
-			s.early[p.Rows[i].Sequence] = p.Rows[i].Err
-		} else {
-			kept = append(kept, (*q)[row:row+n]...)
+		if err := p.Rows[i].Err; err != nil {
+			s.early[p.Rows[i].Sequence] = err
 		}
-		row += n
 	}
-	*q, p.Rows = kept, slices.DeleteFunc(p.Rows, func(r Rows) bool { return r.Err != nil })
 	return nil
 }
 

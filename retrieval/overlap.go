@@ -1,6 +1,8 @@
 package retrieval
 
 import (
+	"slices"
+
 	"terrace/internal/clock"
 	"terrace/internal/guard"
 )
@@ -10,8 +12,10 @@ import (
 // start and join nothing else touches the texts of the pass.
 type overlap struct {
 	stop chan struct{} // closed: what has no answer yet is left to the layer itself
-	done chan struct{} // closed: err is set; nil = nothing is under way
+	done chan struct{} // closed: the others are set; nil = nothing is under way
 	err  error
+	pass *Pass
+	errs []error // of the pass's rows: join notes them, so that whoever looks at the rows meanwhile sees none come
 }
 
 // Overlap takes the answers about a layer that are there, and waits for the others in the background until the next Append.
@@ -39,6 +43,8 @@ func (p *Pass) Overlap(layer int) {
 
 func (o *overlap) start(p *Pass, layer int) {
 	o.stop, o.done, o.err = make(chan struct{}), make(chan struct{}), nil
+	o.pass, o.errs = p, slices.Grow(o.errs[:0], len(p.Rows))[:len(p.Rows)]
+	clear(o.errs)
 	p.f.begin(func() { o.run(p, layer) })
 }
 
@@ -55,7 +61,7 @@ func (o *overlap) run(p *Pass, layer int) {
 			if !d.answered(layer) {
 				return nil
 			}
-			p.fail(i, d.c.settle(layer))
+			o.errs[i] = d.c.settle(layer)
 		}
 		return nil
 	})
@@ -69,5 +75,8 @@ func (o *overlap) join(f *Shared) error {
 	close(o.stop)
 	f.await(o.done)
 	o.done = nil
+	for i, err := range o.errs {
+		o.pass.fail(i, err)
+	}
 	return o.err
 }

@@ -16,7 +16,8 @@ type Rows struct {
 	Pos      []int32   // [n] positions, ascending: of the New tokens, or of the last of them where no more go on
 	Len      int       // tokens that the text has once its prompt is read
 	index    []float32 // index queries of the rows that were projected, of the layer in progress (Pass.Index)
-	Err      error     // the text cannot go on: its rows are left out of what follows
+	Err      error     // the text cannot go on: its rows are left out of what follows, and read nothing
+	undone   bool      // what the pass has added to the text is taken back
 }
 
 // Pass is rows of any texts that go through the layers together. The zero value with Open is empty; it may be used again.
@@ -24,7 +25,6 @@ type Pass struct {
 	Rows []Rows
 	f    *Shared
 	seqs []attention.Seq
-	of   []*Sequence // of seqs
 	job  appendJob
 	all  together
 }
@@ -170,11 +170,11 @@ func (t *Sequence) follows(layer int) bool {
 // [rows, Heads·KeyDim] are the rows' queries, or nil where no policy asks (Asks). Pages that are read whole are in host memory afterwards.
 func (p *Pass) Select(layer int, q []float32) {
 	width, row := p.f.o.Shape.queryWidth(layer), 0
-	p.seqs, p.of = p.seqs[:0], p.of[:0]
+	p.seqs = p.seqs[:0]
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		n := len(r.Pos)
-		p.seqs, p.of = append(p.seqs, attention.Seq{Pos: r.Pos}), append(p.of, r.Sequence)
+		p.seqs = append(p.seqs, attention.Seq{Pos: r.Pos})
 		if r.Err == nil {
 			var own []float32
 			if q != nil {
@@ -250,7 +250,7 @@ func (p *Pass) guess(layer int, guess Guesser) error {
 	width, row := p.f.o.Shape.queryWidth(layer), 0
 	for i := range p.Rows {
 		r := &p.Rows[i]
-		if r.Reading == Step && r.Sequence.wantsGuess(layer) {
+		if r.Err == nil && r.Reading == Step && r.Sequence.wantsGuess(layer) {
 			if q == nil {
 				var err error
 				if q, err = guess(layer); err != nil {
@@ -265,21 +265,8 @@ func (p *Pass) guess(layer int, guess Guesser) error {
 	return nil
 }
 
-// Fetched is what Fetch returned, of the texts that are left in Rows.
-func (p *Pass) Fetched() []attention.Seq {
-	kept := 0
-	for i, of := range p.of {
-		if kept < len(p.Rows) && p.Rows[kept].Sequence == of {
-			p.seqs[kept], p.of[kept] = p.seqs[i], of
-			p.seqs[kept].Pos = p.Rows[kept].Pos
-			kept++
-		}
-	}
-	p.seqs, p.of = p.seqs[:kept], p.of[:kept]
-	return p.seqs
-}
-
-// Fetch waits for what the rows read of a layer and returns what each text's rows attend to, in the order of Rows.
+// Fetch waits for what the rows read of a layer and returns what each text's rows attend to, in the order of Rows: nothing, where a text
+// has failed.
 func (p *Pass) Fetch(layer int) []attention.Seq {
 	for i := range p.Rows {
 		r := &p.Rows[i]
@@ -308,6 +295,11 @@ func (p *Pass) Fetch(layer int) []attention.Seq {
 		}
 	}
 	p.all.build()
+	for i := range p.Rows {
+		if r := &p.Rows[i]; r.Err != nil {
+			p.seqs[i] = attention.Seq{Pos: r.Pos, Views: make([]attention.View, p.f.o.Shape.kv(layer).Heads)}
+		}
+	}
 	return p.seqs
 }
 
@@ -399,7 +391,8 @@ func (r *Rows) certain() int32 {
 func (p *Pass) Undo(whole bool) {
 	_ = p.f.overlap.join(p.f) // the pass has failed already
 	for i := range p.Rows {
-		if r := &p.Rows[i]; whole || r.Err != nil {
+		if r := &p.Rows[i]; !r.undone && (whole || r.Err != nil) {
+			r.undone = true
 			r.undo()
 		}
 	}

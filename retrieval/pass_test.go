@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -366,27 +365,38 @@ func TestGuessesAreTakenBack(t *testing.T) {
 	}
 }
 
-// TestFetchedFollowsRows: what is left of a fetch are the rows that are left, in their order, wherever the views come from.
-func TestFetchedFollowsRows(t *testing.T) {
+// TestFailedRowsReadNothing: until the layer's border the rows of a sequence that has failed stay between the others', with views of no
+// token, and what a drive had computed of them is not shown.
+func TestFailedRowsReadNothing(t *testing.T) {
 	s := openScenario(t, parsed(t, "full"), setup{bare: true})
 	defer s.close(t)
+	a, b := s.text(t, "a", parsed(t, "full")), s.text(t, "b", parsed(t, "full"))
+	if err := errors.Join(s.prompt(a, 40, 64), s.prompt(b, 30, 64)); err != nil {
+		t.Fatal(err)
+	}
 	var p Pass
 	p.Open(s.shared)
-	for _, name := range []string{"a", "b", "c", "d"} {
-		x := s.text(t, name, parsed(t, "full"))
-		p.Rows = append(p.Rows, Rows{Sequence: x.Sequence, Reading: Chunk, New: 1, Pos: []int32{0}})
+	for _, x := range []*scenarioText{a, b} {
+		p.Rows = append(p.Rows, Rows{Sequence: x.Sequence, Reading: Step, New: 1, Pos: x.next(1), Len: int(x.Read()) + 1})
+	}
+	if err := s.shared.Begin(&p); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Append(0, s.rows(&p, ofKeys, 0, 64), s.rows(&p, ofValues, 0, 64)); err != nil {
+		t.Fatal(err)
 	}
 	p.Select(0, nil)
-	for i := range p.seqs {
-		p.seqs[i].Views = nil // as if from a token cache, which does not name the sequence
-		p.seqs[i].Out = []float32{float32(i)}
+	p.Fail(0, errTest)
+	seqs := p.Fetch(0)
+	p.Undo(false)
+	if p.Undo(false); len(seqs) != 2 || len(seqs[0].Views) != 2 || seqs[0].Views[0].Tokens() != 0 || seqs[1].Views[0].Tokens() != 31 || seqs[0].Pos[0] != 40 {
+		t.Errorf("rows of a failed sequence read %+v", seqs[0])
 	}
-	p.Rows = slices.DeleteFunc(p.Rows, func(r Rows) bool { return r.Sequence == s.texts["a"].Sequence || r.Sequence == s.texts["c"].Sequence })
-	p.Rows[1].Pos = []int32{7}
-	got := p.Fetched()
-	if len(got) != 2 || got[0].Out[0] != 1 || got[1].Out[0] != 3 || got[1].Pos[0] != 7 {
-		t.Errorf("left of a fetch: %+v", got)
+	if a.seq.Tokens(0, 0) != 40 || b.seq.Tokens(0, 0) != 31 {
+		t.Errorf("%d and %d tokens, want 40, without what the pass added, and 31", a.seq.Tokens(0, 0), b.seq.Tokens(0, 0))
 	}
+	p.Undo(true)
+	s.check(t)
 }
 
 // thorough reports whether whole tables are wanted, as in CI.

@@ -230,59 +230,70 @@ type failing struct {
 	model.Backend
 	e     *Engine
 	layer int // -1 = none
+	rows  int // of the layers behind it, the most
 }
 
 var errMiddle = errors.New("the one in the middle fails")
 
 // Project implements model.Backend.
 func (b *failing) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k, v *tensor.Dense, err error) {
-	if layer == b.layer {
+	switch {
+	case layer == b.layer:
 		b.e.pass.kv.Fail(1, errMiddle)
+	case b.layer >= 0 && layer > b.layer:
+		b.rows = max(b.rows, hidden.Shape()[0])
 	}
 	return b.Backend.Project(p, layer, hidden)
 }
 
-// TestFailedRowsGoToTheBorder: on each backend, in each layer, a session that fails between two others leaves the pass at the layer's border;
-// what the others compute does not change, and it goes on afterwards as if it had not been tried.
+// TestFailedRowsGoToTheBorder: on each backend, and of models whose layers differ, in each layer that attends, a session that fails between two
+// others leaves the pass at the layer's border; what the others compute does not change, and it goes on afterwards as if it had not been tried.
 func TestFailedRowsGoToTheBorder(t *testing.T) {
-	t.Parallel()
-	prompts, next := [][]int{fakes.IDs(20, 1), fakes.IDs(31, 2), fakes.IDs(17, 3)}, fakes.IDs(6, 4)
+	eachDiffering(t, func(t *testing.T, open func(t testing.TB, o Options) *Engine) { failInTheMiddle(t, open, 0) })
 	for _, name := range parityBackends {
+		limit := float32(parityLimit)
+		if name == "native" {
+			limit = 0
+		}
 		t.Run(name, func(t *testing.T) {
-			o := Options{Threads: 2, Backend: name}
-			var want [3][][]float32
-			for i, p := range prompts {
-				want[i] = forced(t, small(t, o), p, next)
-			}
-			e := small(t, o)
-			b := &failing{Backend: e.backend, e: e, layer: -1}
-			e.backend = b
-			var sessions []*Session
-			for _, p := range prompts {
-				sessions = append(sessions, opened(t, e, "full", p))
-			}
-			at, limit := [3]int{}, float32(parityLimit)
-			if name == "native" {
-				limit = 0
-			}
-			for step := 0; step <= e.m.Layers; step++ {
-				b.layer = step
-				err := e.DecodeBatch(sessions, []int{next[at[0]], next[at[1]], next[at[2]]})
-				if step < e.m.Layers {
-					checkBatchError(t, err, 3, 1, errMiddle)
-				} else if at[1]++; err != nil {
-					t.Fatal(err)
-				}
-				at[0], at[2] = at[0]+1, at[2]+1
-				for i, s := range sessions {
-					if worst := fakes.Worst([][]float32{s.Logits()}, want[i][at[i]:]); s.Tokens() != len(prompts[i])+at[i] || worst > limit {
-						t.Errorf("failing in layer %d: session %d has %d tokens, %d read; logits differ by %g", step, i, s.Tokens(), len(prompts[i])+at[i], worst)
-					}
-				}
-				if err := e.kv.Check(); err != nil {
-					t.Error(err)
-				}
-			}
+			failInTheMiddle(t, func(t testing.TB, o Options) *Engine { o.Backend = name; return small(t, o) }, limit)
 		})
+	}
+}
+
+func failInTheMiddle(t *testing.T, open func(t testing.TB, o Options) *Engine, limit float32) {
+	prompts, next := [][]int{fakes.IDs(20, 1), fakes.IDs(31, 2), fakes.IDs(17, 3)}, fakes.IDs(12, 4)
+	o := Options{Threads: 2}
+	var want [3][][]float32
+	for i, p := range prompts {
+		want[i] = forced(t, open(t, o), p, next)
+	}
+	e := open(t, o)
+	b := &failing{Backend: e.backend, e: e, layer: -1}
+	e.backend = b
+	var sessions []*Session
+	for _, p := range prompts {
+		sessions = append(sessions, opened(t, e, "full", p))
+	}
+	at := [3]int{}
+	for step := 0; step <= e.m.Layers; step++ {
+		b.layer, b.rows = step, 0
+		err := e.DecodeBatch(sessions, []int{next[at[0]], next[at[1]], next[at[2]]})
+		if step < e.m.Layers && e.cache.Reads(step) {
+			checkBatchError(t, err, 3, 1, errMiddle)
+		} else if at[1]++; err != nil {
+			t.Fatal(err)
+		}
+		if at[0], at[2] = at[0]+1, at[2]+1; b.rows > 2 && err != nil {
+			t.Errorf("failed in layer %d: %d rows go on behind it, want 2", step, b.rows)
+		}
+		for i, s := range sessions {
+			if worst := fakes.Worst([][]float32{s.Logits()}, want[i][at[i]:]); s.Tokens() != len(prompts[i])+at[i] || worst > limit {
+				t.Errorf("failing in layer %d: session %d has %d tokens, %d read; logits differ by %g", step, i, s.Tokens(), len(prompts[i])+at[i], worst)
+			}
+		}
+		if err := e.kv.Check(); err != nil {
+			t.Error(err)
+		}
 	}
 }

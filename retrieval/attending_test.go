@@ -251,3 +251,34 @@ func TestEncodedAsStored(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedRowsOfDrives: what drives have computed of a sequence that has failed is not shown; its rows are zeros before the others'.
+func TestFailedRowsOfDrives(t *testing.T) {
+	const policy = "sparf:mode=dense"
+	s := attendedScenario(t, 1, policy)
+	defer s.close(t)
+	a, b := s.text(t, "a", parsed(t, policy)), s.text(t, "b", parsed(t, policy))
+	if err := errors.Join(s.sectionwise(a, 40, 40, 64), s.sectionwise(b, 30, 30, 64)); err != nil {
+		t.Fatal(err)
+	}
+	var p Pass
+	p.Open(s.shared)
+	for _, x := range []*scenarioText{a, b} {
+		p.Rows = append(p.Rows, Rows{Sequence: x.Sequence, Reading: Step, New: 1, Pos: x.next(1), Len: int(x.Read()) + 1})
+	}
+	if err := s.shared.Begin(&p); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Append(0, s.rows(&p, ofKeys, 0, 64), s.rows(&p, ofValues, 0, 64)); err != nil {
+		t.Fatal(err)
+	}
+	p.Select(0, s.rows(&p, ofQueries, 0, 128))
+	p.Fetch(0)
+	before := slices.Clone(p.FromDrives(0))
+	p.Fail(0, errTest)
+	after := p.FromDrives(0)
+	if len(after) != 256 || slices.Max(before[:128]) <= 0 || slices.ContainsFunc(after[:128], func(x float32) bool { return x != 0 }) || !slices.Equal(after[128:], before[128:]) {
+		t.Errorf("rows of a failed sequence: %v", after[:8])
+	}
+	p.Undo(true)
+}

@@ -399,5 +399,22 @@ func TestFailedRowsReadNothing(t *testing.T) {
 	s.check(t)
 }
 
+// TestOverlapFailsOnJoin: what fails in the background is noted when the pass joins it, of the row that it belongs to.
+func TestOverlapFailsOnJoin(t *testing.T) {
+	s := openScenario(t, parsed(t, "full"), setup{bare: true})
+	defer s.close(t)
+	var p Pass
+	p.Open(s.shared)
+	p.Rows = make([]Rows, 2)
+	s.shared.overlap = overlap{stop: make(chan struct{}), done: make(chan struct{}), pass: &p, errs: []error{nil, errTest}}
+	close(s.shared.overlap.done)
+	if p.Failed() {
+		t.Error("a row has failed before the join")
+	}
+	if err := p.Join(); err != nil || p.Rows[0].Err != nil || !errors.Is(p.Rows[1].Err, errTest) {
+		t.Errorf("%v; %v and %v", err, p.Rows[0].Err, p.Rows[1].Err)
+	}
+}
+
 // thorough reports whether whole tables are wanted, as in CI.
 func thorough() bool { return os.Getenv("TERRACE_TEST_THOROUGH") != "" }

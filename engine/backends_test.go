@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -141,11 +142,35 @@ func made(t *testing.T) (cases []tinyCase) {
 	return cases
 }
 
+// options are models with an option that no golden model has, with transformers' logits (golden.json says of what version).
+func options(t *testing.T) (cases []tinyCase) {
+	files, err := filepath.Glob(filepath.Join("testdata", "options", "*", "golden.json"))
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d models with options, want 5: %v", len(files), err)
+	}
+	for _, f := range files {
+		var g struct {
+			IDs    []int
+			Logits [][]float32
+		}
+		data, err := os.ReadFile(f)
+		if err == nil {
+			err = json.Unmarshal(data, &g)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Dir(f)
+		cases = append(cases, tinyCase{name: "options-" + filepath.Base(dir), path: dir, ids: g.IDs, logits: slices.Concat(g.Logits...)})
+	}
+	return cases
+}
+
 // TestBackendsAgree runs every tiny model, one at least of each architecture, on every backend, in float32: prefill logits of all
 // positions in two chunks, and the greedy continuation where it is known.
 func TestBackendsAgree(t *testing.T) {
 	t.Parallel()
-	cases := slices.Concat(tinyHF(t), tinyGGUF(t), made(t), families(t))
+	cases := slices.Concat(tinyHF(t), tinyGGUF(t), made(t), families(t), options(t))
 	seen := map[string]bool{}
 	for _, c := range cases {
 		seen[openModel(t, c.path, Options{}).Model().Arch] = true

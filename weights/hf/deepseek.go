@@ -158,7 +158,7 @@ func mistral4Figures(v *view) {
 }
 
 func deepseekTensors(v *view) {
-	bias, experts := v.cfg.boolOr("attention_bias", false), v.published("expert_count")
+	bias, wide, experts := v.cfg.boolOr("attention_bias", false), v.cfg.boolOr("mlp_bias", false), v.published("expert_count")
 	shared := v.published("expert_shared_count") * v.published("expert_feed_forward_length")
 	sigmoid := v.published("expert_gating_func") == sigmoidGating
 	v.outer(0)
@@ -167,7 +167,7 @@ func deepseekTensors(v *view) {
 		v.latentTensors(i, name, hfName+"self_attn.", bias)
 		mlp := hfName + "mlp."
 		if !v.mixes(i) {
-			v.gatedFFN(i, name, mlp, v.ffn, v.cfg.boolOr("mlp_bias", false))
+			v.gatedFFN(i, name, mlp, v.ffn, wide && v.has(mlp+"gate_proj.bias")) // only V2's class has them
 			return
 		}
 		v.matrix(name+"ffn_gate_inp.weight", mlp+"gate.weight", i, experts, v.hidden)
@@ -176,7 +176,7 @@ func deepseekTensors(v *view) {
 		}
 		v.expertStacks(i, name, mlp+"experts.", projections)
 		if shared > 0 {
-			v.sharedExpert(i, name, mlp+"shared_experts.", shared, false)
+			v.sharedExpert(i, name, mlp+"shared_experts.", shared, wide && v.has(mlp+"shared_experts.gate_proj.bias"))
 		}
 	})
 }

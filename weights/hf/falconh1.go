@@ -13,6 +13,7 @@ func falconH1Figures(v *view) {
 	}
 	c := v.cfg
 	v.activation("hidden_act", "silu")
+	v.siluConvolution()
 	v.rope(100000)
 	v.setFloat("embedding_scale", v.multiplier("embedding_multiplier"))
 	v.setFloat("logit_scale", v.multiplier("lm_head_multiplier"))

@@ -16,6 +16,7 @@ func graniteHybridFigures(v *view) {
 	if len(v.faults.list) > 0 {
 		return
 	}
+	v.siluConvolution()
 	c := v.cfg
 	kind := c.stringOr("position_embedding_type", "nope")
 	v.refuseUnless(kind == "rope" || kind == "nope", "position_embedding_type is %q, want rope or nope", kind)
@@ -154,7 +155,7 @@ func nemotronFigures(v *view) {
 
 func nemotronTensors(v *view) {
 	c := v.cfg
-	bias, mlpBias, convBias := c.boolOr("attention_bias", false), c.boolOr("mlp_bias", false), c.boolOr("use_conv_bias", true)
+	mlpBias, convBias := c.boolOr("mlp_bias", false), c.boolOr("use_conv_bias", true)
 	experts, width, shared := v.published("expert_count"), v.published("expert_feed_forward_length"), v.published("expert_shared_feed_forward_length")
 	q, kv, pattern := v.heads*v.headDim, v.kvHeads*v.headDim, v.nemotronPattern()
 	v.matrix("token_embd.weight", "backbone.embeddings.weight", -1, v.vocab, v.hidden)
@@ -167,6 +168,7 @@ func nemotronTensors(v *view) {
 		case 'M':
 			v.ssmTensors(i, name, mixer, c.boolOr("use_bias", false), convBias, true)
 		case '*':
+			bias := c.boolOr("attention_bias", false) && v.has(mixer+"q_proj.bias") // the class has none
 			v.linear(name+"attn_q", mixer+"q_proj", i, q, v.hidden, bias)
 			v.linear(name+"attn_k", mixer+"k_proj", i, kv, v.hidden, bias)
 			v.linear(name+"attn_v", mixer+"v_proj", i, kv, v.hidden, bias)

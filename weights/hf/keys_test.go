@@ -298,3 +298,38 @@ func TestTiedWithAnotherHead(t *testing.T) {
 		t.Errorf("the embedding once more as the head: %v, output.weight %v", err, tensors["output.weight"])
 	}
 }
+
+// TestUnreadBias: a bias that the family's tensors have no place for is refused where the config has biases at all.
+func TestUnreadBias(t *testing.T) {
+	for bias, want := range map[bool]error{true: hf.ErrConfig, false: nil} {
+		cfg := hftest.Llama().With(config{"attention_bias": false, "mlp_bias": bias})
+		shapes := hftest.Decoder(cfg)
+		for n, rows := range map[string]int{"mlp.gate_proj": 24, "mlp.up_proj": 24, "mlp.down_proj": 16} {
+			shapes.EachLayer("model.layers.%d.", 2, n+".bias", rows)
+		}
+		shapes.EachLayer("model.layers.%d.", 2, "self_attn.o_proj.bias", 16)
+		_, _, err := open(t, hftest.Folder(t, cfg, shapes))
+		if !errors.Is(err, want) || bias && !strings.Contains(err.Error(), `"model.layers.0.self_attn.o_proj.bias"`) {
+			t.Errorf("mlp_bias %v: %v, want %v", bias, err, want)
+		}
+	}
+}
+
+// TestSiluConvolution: what convolutions of recurrent layers are not computed with is refused by name.
+func TestSiluConvolution(t *testing.T) {
+	for _, kind := range []string{"qwen3_5_text", "qwen3_next", "granitemoehybrid", "falcon_h1", "mamba2", "kimi_linear"} {
+		data, err := os.ReadFile(filepath.Join(shared(t, "data", "golden", "families"), strings.TrimSuffix(kind, "_text"), "config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := config{}
+		if err := json.Unmarshal(data, &cfg); err != nil {
+			t.Fatal(err)
+		}
+		cfg["hidden_act"] = "gelu"
+		_, _, err = open(t, hftest.Folder(t, cfg, hftest.Shapes{}))
+		if !errors.Is(err, hf.ErrConfig) || !strings.Contains(err.Error(), "hidden_act is gelu") {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}

@@ -12,6 +12,7 @@ func kimiFigures(v *view) {
 		return
 	}
 	v.activation("hidden_act", "silu")
+	v.siluConvolution()
 	own, published := c.object("linear_attn_config") // the form of published files
 	heads, width, kernel := own.intOr("num_heads", v.heads, 1, maxHeads), own.intOr("head_dim", 128, 1, maxHeadDim), own.intOr("short_conv_kernel_size", 4, 1, maxKernel)
 	v.setOurs("kda.heads", uint32(c.intOr("linear_num_heads", heads, 1, maxHeads)))
@@ -64,7 +65,7 @@ func kimiTensors(v *view) {
 		if v.recurs(i) {
 			v.channelDelta(i, name, hfName+"self_attn.")
 		} else {
-			v.latentTensors(i, name, hfName+"self_attn.", false)
+			v.latentTensors(i, name, hfName+"self_attn.", v.cfg.boolOr("attention_bias", false))
 		}
 		if !v.mixes(i) {
 			v.gatedFFN(i, name, hfName+"mlp.", v.ffn, false)

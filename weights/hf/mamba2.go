@@ -16,7 +16,7 @@ func mamba2Figures(v *view) {
 	v.setInt("vocab_size", v.vocab)
 	v.setFloat("attention.layer_norm_rms_epsilon", c.floatOr("layer_norm_epsilon", 1e-5, 1e-20, 0.5))
 	v.setOurs("tie_word_embeddings", v.tied(false))
-	v.refuseUnless(c.choice("hidden_act", "silu", activations) == "silu", "hidden_act is not silu")
+	v.siluConvolution()
 	inner := int(c.floatOr("expand", 2, 0.01, 64) * float64(v.hidden))
 	v.ssmFigures(ssm{heads: "num_heads", headDim: "head_dim", state: "state_size", groups: "n_groups", kernel: "conv_kernel",
 		defHeads: 128, defDim: 64, defState: 128, defGroups: 8}, inner)

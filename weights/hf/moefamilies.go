@@ -120,7 +120,9 @@ func ernieMoeFigures(v *view) {
 func ernieMoeTensors(v *view) {
 	bias, experts := v.cfg.boolOr("use_bias", false), v.published("expert_count")
 	shared := v.published("expert_shared_count") * v.published("expert_feed_forward_length")
-	v.outer(0)
+	if v.outer(0); bias {
+		v.headBias()
+	}
 	v.eachLayer("model.layers.", func(i int, name, hfName string) {
 		v.attention(i, name, hfName, bias, bias)
 		v.blockNorms(i, name, hfName, 0)
@@ -258,7 +260,7 @@ func lagunaTensors(v *view) {
 			v.heads = heads[i]
 		}
 		v.attention(i, name, hfName, bias, bias)
-		if gate := hfName + "self_attn.g_proj"; v.cfg.has("gating") && v.cfg.values["gating"] != false {
+		if gate := hfName + "self_attn.g_proj"; v.has(gate+".weight") || v.cfg.has("gating") && v.cfg.values["gating"] != false {
 			rows := v.heads
 			if t := v.files.tensor(v.prefix + gate + ".weight"); t != nil && len(t.Shape) == 2 && t.Shape[0] != rows {
 				rows = v.heads * v.headDim
@@ -307,12 +309,7 @@ func phimoeTensors(v *view) {
 	bias, experts := v.cfg.boolOr("attention_bias", false), v.published("expert_count")
 	v.normedOuter(true)
 	if v.cfg.boolOr("lm_head_bias", false) {
-		prefix := v.prefix
-		if v.files.tensor(v.prefix+"lm_head.bias") == nil {
-			v.prefix = v.files.headPrefix("lm_head.bias")
-		}
-		v.vector("output.bias", "lm_head.bias", -1, v.vocab, 0)
-		v.prefix = prefix
+		v.headBias()
 	}
 	v.eachLayer("model.layers.", func(i int, name, hfName string) {
 		v.attention(i, name, hfName, bias, bias)

@@ -46,7 +46,9 @@ func Open(dir string) (*gguf.Meta, []*gguf.Tensor, io.Closer, error) {
 		return nil, nil, nil, closed(err, v.files)
 	}
 	v.prefix = v.files.stem("model.embed_tokens.weight", v.prefixes()...)
-	f.tensors(v)
+	if f.tensors(v); len(v.faults.list) == 0 {
+		v.refuseUnreadBias()
+	}
 	if err := v.err(dir); err != nil {
 		return nil, nil, nil, closed(err, v.files)
 	}

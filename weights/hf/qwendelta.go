@@ -15,6 +15,7 @@ func qwenDelta(v *view, n names, d defaults) bool {
 		return false
 	}
 	v.activation("hidden_act", "silu")
+	v.siluConvolution()
 	v.rope(10000)
 	c := v.cfg
 	keys, values := c.intOr("linear_num_key_heads", 16, 1, maxHeads), c.intOr("linear_num_value_heads", 32, 1, maxHeads)

@@ -32,11 +32,12 @@ type shards struct {
 	tensors map[string]*gguf.Tensor
 	origin  map[string]string // tensor of any dtype → file
 	dtypes  map[string]string // of tensors that cannot be weights
+	asked   map[string]bool   // tensors that were looked for by name
 }
 
 // openShards opens model.safetensors or, where there is none, all files that the index names; without an index those of one numbered set.
 func openShards(dir string) (*shards, error) {
-	s := &shards{tensors: map[string]*gguf.Tensor{}, origin: map[string]string{}, dtypes: map[string]string{}}
+	s := &shards{tensors: map[string]*gguf.Tensor{}, origin: map[string]string{}, dtypes: map[string]string{}, asked: map[string]bool{}}
 	if err := s.open(dir); err != nil {
 		return nil, closed(err, s)
 	}
@@ -232,7 +233,20 @@ func within(dir, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-func (s *shards) tensor(name string) *gguf.Tensor { return s.tensors[name] }
+func (s *shards) tensor(name string) *gguf.Tensor {
+	s.asked[name] = true
+	return s.tensors[name]
+}
+
+// unreadBias returns the first bias under a prefix that nobody has looked for beside its weight, "" if there is none.
+func (s *shards) unreadBias(prefix string) string {
+	for _, name := range slices.Sorted(maps.Keys(s.tensors)) {
+		if base, is := strings.CutSuffix(name, ".bias"); is && strings.HasPrefix(name, prefix) && !s.asked[name] && s.asked[base+".weight"] {
+			return name
+		}
+	}
+	return ""
+}
 
 // raw is the bytes of a tensor of any dtype; nil = there is none.
 func (s *shards) raw(name string) []byte {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"terrace/internal/kernels/quant"
 	"terrace/weights/gguf"
@@ -203,6 +204,35 @@ func (v *view) head(hfName, embedName string, cols int) {
 	if head != nil && embed != nil && !(head.Type == embed.Type && slices.Equal(head.Shape, embed.Shape) && bytes.Equal(head.Raw(), embed.Raw())) {
 		v.faults.add("%s: tie_word_embeddings is true, but tensor %q differs from %q: set it to false to use this head, or remove the tensor: %w",
 			v.cfg.where, v.prefix+hfName, prefix+embedName, ErrConfig)
+	}
+}
+
+// headBias presents the head's bias. A tied head lies beside the embedding then, which has none.
+func (v *view) headBias() {
+	if tied, err := v.meta.Bool("terrace.tie_word_embeddings"); err == nil && tied {
+		v.matrix("output.weight", "model.embed_tokens.weight", -1, v.vocab, v.hidden)
+	}
+	prefix := v.prefix
+	defer func() { v.prefix = prefix }()
+	if !v.has("lm_head.bias") {
+		v.prefix = v.files.headPrefix("lm_head.bias")
+	}
+	v.vector("output.bias", "lm_head.bias", -1, v.vocab, 0)
+}
+
+// has reports whether the checkpoint has a tensor.
+func (v *view) has(hfName string) bool { return v.files.tensors[v.prefix+hfName] != nil }
+
+// refuseUnreadBias: where the config says that there are biases, one that has no place in the family's tensors would be left out unsaid.
+func (v *view) refuseUnreadBias() {
+	for key, value := range v.cfg.values {
+		if value != true || !strings.Contains(key, "bias") {
+			continue
+		}
+		if name := v.files.unreadBias(v.prefix); name != "" {
+			v.faults.add("%s: tensor %q: this model_type has no bias there: %w", filepath.Base(v.files.fileOf(name)), name, ErrConfig)
+		}
+		return
 	}
 }
 

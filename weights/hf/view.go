@@ -149,6 +149,12 @@ func (v *view) activation(key, def string) {
 	}
 }
 
+// siluConvolution refuses an activation other than silu where the convolution of recurrent layers has it too.
+func (v *view) siluConvolution() {
+	act := v.cfg.choice("hidden_act", "silu", activations)
+	v.refuseUnless(act == "silu", "hidden_act is %v: the convolution of recurrent layers is computed with silu alone", v.cfg.values["hidden_act"])
+}
+
 // slidingLayers publishes which layers have the sliding window: as a period where one says it (every period-th layer is
 // global, as llama.cpp has it), else as a list of 1 (slides) and 0.
 func (v *view) slidingLayers(sliding []bool) {

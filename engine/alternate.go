@@ -111,7 +111,7 @@ func (b *miniBatch) take(layer int) error {
 	if err := p.finish(layer, attended); err != nil {
 		return err
 	}
-	return p.border()
+	return border(p)
 }
 
 // fromDrives is the rows' attention where drives have computed it; nil elsewhere.
@@ -135,7 +135,7 @@ func (b *miniBatch) end(err error, sessions []*Session, ids []int) []sessionErro
 	}
 	p.kv.Undo(err != nil)
 	if err != nil {
-		p.partFailed()
+		partFailed(p)
 		failed := p.failed
 		for _, s := range p.sessions {
 			failed = append(failed, sessionError{s, err})

@@ -12,13 +12,13 @@ import (
 // place where that happens, for prompts in chunks and layer by layer, for decode steps, and for rows that are computed late.
 // After the last layer hidden holds the rows whose logits are wanted; nil = none. Sessions that fail on the way leave at its border.
 func (p *pass) runLayer(layer int, do sweep) error {
-	if err := p.verbs(layer, do); err != nil {
+	if err := verbs(p, layer, do); err != nil {
 		return err
 	}
-	return p.border()
+	return border(p)
 }
 
-func (p *pass) verbs(layer int, do sweep) error {
+func verbs(p *pass, layer int, do sweep) error {
 	if err := arriveStored(p.sessions, layer, p.e.m.Layers); err != nil {
 		return err
 	}

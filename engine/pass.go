@@ -122,7 +122,7 @@ func (e *Engine) run(passes ...*pass) (logits *tensor.Dense, err error) {
 	for _, p := range passes {
 		if err != nil {
 			p.kv.Undo(true)
-			p.partFailed()
+			partFailed(p)
 			continue
 		}
 		p.kv.End()
@@ -180,7 +180,7 @@ type sessionError struct {
 }
 
 // partFailed lists the sessions with an error apart from the others, and returns the numbers of these sessions' rows.
-func (p *pass) partFailed() (stay []int) {
+func partFailed(p *pass) (stay []int) {
 	kept, at := 0, 0
 	for i := range p.kv.Rows {
 		r := p.kv.Rows[i]
@@ -205,7 +205,7 @@ func (p *pass) removeFailed(rows ...**tensor.Dense) {
 	if !p.kv.Failed() {
 		return
 	}
-	stay := p.partFailed()
+	stay := partFailed(p)
 	p.keepRows(stay, rows...)
 	p.want = min(p.want, len(stay))
 	p.count()
@@ -250,7 +250,7 @@ func (p *pass) mask() error {
 }
 
 // border ends a layer: failed sessions and their rows leave the pass.
-func (p *pass) border() error {
+func border(p *pass) error {
 	err := p.mask()
 	if err == nil {
 		p.removeFailed()

@@ -214,7 +214,7 @@ func (w *wholePrompt) eachLayer(ids []int, through func(layer int) error) error 
 			return err
 		}
 		w.pass.kv.Release(layer)
-		if err := w.pass.border(); err != nil {
+		if err := border(&w.pass); err != nil {
 			return err
 		}
 	}

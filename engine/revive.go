@@ -193,7 +193,7 @@ func (r *revival) recompute(st *pruneStage, want []int32, swapping *retrieval.Sw
 			return err
 		}
 		w.pass.kv.Release(layer)
-		if err := w.pass.border(); err != nil {
+		if err := border(&w.pass); err != nil {
 			return err
 		}
 	}

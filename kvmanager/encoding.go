@@ -18,6 +18,8 @@ type encoding interface {
 	unreserve(layer int)
 	// append takes tokens of a head into the room that was reserved; head.pos follows.
 	append(layer, kvHead int, k []float32, kStride int, v []float32, vStride int, pos []int32)
+	// settle moves tokens of an append that were to be read first to the main pages, where they have room.
+	settle(layer, kvHead int)
 	// keep drops all tokens of a head but those at the given indices, within an edit of the layer store; head.pos follows.
 	keep(layer, kvHead int, keep []int) error
 	// editKeys shows fn the keys of a head, some tokens at a time, and writes back what it makes of them, within an edit.
@@ -64,6 +66,8 @@ func (f floats) append(layer, kvHead int, k []float32, kStride int, v []float32,
 	h.main.append(f.s.m.main(layer), k, kStride, v, vStride, pos)
 	h.pos = append(h.pos, pos...)
 }
+
+func (f floats) settle(int, int) {}
 
 func (f floats) keep(layer, kvHead int, keep []int) error {
 	if err := f.s.store.own(layer, kvHead, same(keep), len(keep)); err != nil {

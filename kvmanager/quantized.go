@@ -9,7 +9,8 @@ import (
 )
 
 // quantizer is the codec of quantized caches (KIVI): keys share a scale with the others of their group a channel, values have their
-// own, and the newest tokens stay in full precision until a whole group of them leaves the window.
+// own, and the newest tokens stay in full precision until a whole group of them leaves the window. What is appended
+// together is read so by its own rows: only what the first row alone pushes out of the window is quantized before them, the rest by settle.
 type quantizer struct {
 	m      *Manager
 	window int // tokens that stay in full precision
@@ -59,7 +60,8 @@ type quantized struct {
 // window is the newest tokens of one layer and KV head in full precision: f16, a tile a page.
 type window struct {
 	list
-	owned ownedPages
+	owned   ownedPages
+	pending int // its oldest tokens that settle moves: whole groups, which the main pages have room for
 }
 
 // batch is tokens on their way from one kind of page to another.
@@ -107,14 +109,25 @@ func (e *quantized) unreserve(layer int) {
 	}
 }
 
-// append takes tokens into the window and quantizes its oldest groups until it is less than a group larger than it should be.
+// append takes tokens into the window and quantizes the groups that leave it before the first of them reads.
 func (e *quantized) append(layer, kvHead int, k []float32, kStride int, v []float32, vStride int, pos []int32) {
 	w, h := e.at(layer, kvHead), e.s.lists.at(layer, kvHead)
+	n := e.leaving(w.tokens, min(1, len(pos)))
 	w.append(e.m.recent(layer), k, kStride, v, vStride, pos)
 	h.pos = append(h.pos, pos...)
-	if n := e.leaving(w.tokens, 0); n > 0 {
+	if n > 0 {
 		e.quantize(layer, w, &h.main, n)
 	}
+	w.pending = e.leaving(w.tokens, 0)
+}
+
+// settle quantizes a window's oldest groups until it is less than a group larger than it should be; less where a cut has left less.
+func (e *quantized) settle(layer, kvHead int) {
+	w := e.at(layer, kvHead)
+	if n := min(w.pending, e.leaving(w.tokens, 0)); n > 0 {
+		e.quantize(layer, w, &e.s.lists.at(layer, kvHead).main, n)
+	}
+	w.pending = 0
 }
 
 // quantize moves the oldest n tokens of a window, whole groups, to main pages that were reserved.
@@ -164,6 +177,7 @@ func (e *quantized) keep(layer, kvHead int, keep []int) error {
 	h.main.cut(m, l, whole)
 	err := e.s.store.unreserve(layer) // what leaves makes room for the window
 	e.resize(layer, w, 0)
+	w.pending = 0
 	if rerr := w.owned.reserve(&w.list, len(late.pos)); rerr != nil {
 		return errors.Join(err, rerr)
 	}
@@ -275,7 +289,7 @@ func (e *quantized) show(layer, kvHead int, v *attention.View) {
 func (e *quantized) share(fork encoding) {
 	f := fork.(*quantized)
 	for i := range e.windows {
-		f.windows[i] = window{e.windows[i].clone(), e.windows[i].owned.fork()}
+		f.windows[i] = window{list: e.windows[i].clone(), owned: e.windows[i].owned.fork()}
 	}
 }
 

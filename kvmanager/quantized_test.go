@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"terrace/attention"
 	"terrace/internal/cacheshape"
@@ -37,6 +38,7 @@ func filled(t *testing.T, o Options, s *Sequence, n, step int) (k, v []float32) 
 		if err := s.Append(0, k[from*kw:to*kw], v[from*vw:to*vw], pos); err != nil {
 			t.Fatal(err)
 		}
+		s.Settle(0)
 	}
 	return k, v
 }
@@ -273,5 +275,175 @@ func wholeGroups(t *testing.T, o Options, s *Sequence, k, v []float32, main, lat
 				}
 			}
 		}
+	}
+}
+
+// TestOwnRowsReadFullPrecision: what is appended together is read as float16 until Settle, and so are the tokens of the window before its
+// first; then it is the bytes that it is where tokens come one by one.
+func TestOwnRowsReadFullPrecision(t *testing.T) {
+	for _, c := range caches {
+		if !c.layout.K.Quantised() && !c.layout.V.Quantised() {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := open(t, cacheOptions(t, c.layout, c.window, c.blocks))
+				s, single := m.NewSequence(), m.NewSequence()
+				if err := extend(s, 0, 303); err != nil {
+					t.Fatal(err)
+				}
+				at, n := 303, 150
+				pos := make([]int32, n)
+				for i := range pos {
+					pos[i] = int32(at + i)
+				}
+				k, v := randomRows(1, 1, at, n), randomRows(2, 1, at, n)
+				if err := s.Append(1, k, v, pos); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Acquire(1, 0); err != nil {
+					t.Fatal(err)
+				}
+				late := at + 1 - s.m.codec.(*quantizer).leaving(0, at+1) // the window that the first row alone would read
+				for g := range 2 {
+					if got := s.Tokens(1, g) - s.MainTokens(1, g); got != late-1+n {
+						t.Fatalf("%d tokens of head %d in full precision, want %d and the %d appended", got, g, late-1, n)
+					}
+					keys, values := rowsOf(s, 1, g)
+					for i := n - min(n, late-1+n); i < n; i++ { // without a window the first fills a group
+						for d := range 32 {
+							x, y := keys[(at+i)*32+d]-k[(2*i+g)*32+d], values[(at+i)*32+d]-v[(2*i+g)*32+d]
+							if max(x, -x, y, -y) > 1.0/512 {
+								t.Fatalf("token %d of head %d is off by %v and %v", at+i, g, x, y)
+							}
+						}
+					}
+				}
+				if err := s.Release(1); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Append(0, randomRows(1, 0, at, n), randomRows(2, 0, at, n), pos); err != nil {
+					t.Fatal(err)
+				}
+				s.Settle(0)
+				for i := range at + n {
+					if err := extend(single, i, 1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				check(t, m, nil, s, single)
+				sameContent(t, single, s)
+				if m.backing == nil && s.Bytes() != m.BytesFor(at+n) {
+					t.Errorf("%d bytes, %d were foreseen", s.Bytes(), m.BytesFor(at+n))
+				}
+				s.Free()
+				single.Free()
+			})
+		})
+	}
+}
+
+// TestNothingIsLeftUnsettled: whatever comes behind an append (a fork, a cut, a dropped token, changed keys, another append) finds what it
+// finds where the append was settled at once, and leaves the same.
+func TestNothingIsLeftUnsettled(t *testing.T) {
+	changed := func(_ int, keys []float32) {
+		for i := range keys {
+			keys[i] *= 0.5
+		}
+	}
+	for _, c := range caches {
+		if !c.layout.K.Quantised() && !c.layout.V.Quantised() {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for seed := range uint64(8) {
+					m := open(t, cacheOptions(t, c.layout, c.window, 3*c.blocks))
+					late, atOnce := []*Sequence{m.NewSequence()}, []*Sequence{m.NewSequence()}
+					rng, have := rand.New(rand.NewPCG(seed, 46)), []int{0}
+					for range 24 {
+						at := rng.IntN(len(late))
+						a, b := late[at], atOnce[at]
+						var err error
+						switch do := rng.IntN(7); {
+						case do < 3:
+							n := 1 + rng.IntN(90)
+							pos := make([]int32, n)
+							for i := range pos {
+								pos[i] = int32(have[at] + i)
+							}
+							for layer := range 2 {
+								k, v := randomRows(1, layer, have[at], n), randomRows(2, layer, have[at], n)
+								err = errors.Join(err, a.Append(layer, k, v, pos), b.Append(layer, k, v, pos))
+								b.Settle(layer)
+							}
+							have[at] += n
+						case do == 3 && len(late) < 3:
+							f, ferr := a.Fork()
+							g, gerr := b.Fork()
+							err = errors.Join(ferr, gerr)
+							late, atOnce, have = append(late, f), append(atOnce, g), append(have, have[at])
+						case do == 4: // guesses that were wrong
+							b.settleAll()
+							have[at] -= min(have[at], rng.IntN(12))
+							a.settleAll()
+							err = errors.Join(a.Truncate(int32(have[at])), b.Truncate(int32(have[at])))
+						case do == 5 && a.Tokens(0, 1) > 4:
+							keep := slices.Delete(upTo(a.Tokens(0, 1)), 2, 4)
+							err = errors.Join(a.Keep(0, 1, keep), b.Keep(0, 1, keep), a.Release(0), b.Release(0))
+						case do == 6:
+							err = errors.Join(a.EditKeys(1, 0, changed), b.EditKeys(1, 0, changed), a.Release(1), b.Release(1))
+						}
+						if err != nil {
+							t.Fatalf("seed %d: %v", seed, err)
+						}
+					}
+					for i := range late {
+						late[i].settleAll()
+						sameContent(t, atOnce[i], late[i])
+					}
+					check(t, m, nil, slices.Concat(late, atOnce)...)
+					for _, s := range slices.Concat(late, atOnce) {
+						s.Free()
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestCutOfAnAppend: what is taken back of an append before it is settled leaves what was there, and a part of it what that part alone would.
+func TestCutOfAnAppend(t *testing.T) {
+	for _, c := range caches {
+		if !c.layout.K.Quantised() && !c.layout.V.Quantised() {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := open(t, cacheOptions(t, c.layout, c.window, c.blocks))
+				for _, stay := range []int{5, 40, 99} {
+					a, b := m.NewSequence(), m.NewSequence()
+					if err := errors.Join(extend(a, 0, 200), extend(b, 0, 200), extend(b, 200, stay)); err != nil {
+						t.Fatal(err)
+					}
+					pos := make([]int32, 100)
+					for i := range pos {
+						pos[i] = int32(200 + i)
+					}
+					for layer := range 2 {
+						if err := a.Append(layer, randomRows(1, layer, 200, 100), randomRows(2, layer, 200, 100), pos); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := a.Truncate(int32(200 + stay)); err != nil {
+						t.Fatal(err)
+					}
+					check(t, m, nil, a, b)
+					sameContent(t, b, a)
+					a.Free()
+					b.Free()
+				}
+			})
+		})
 	}
 }

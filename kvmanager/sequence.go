@@ -59,7 +59,9 @@ func (s *Sequence) Views(layer int) []attention.View {
 	layer = s.m.o.Layers.Owner(layer)
 	out := s.views[s.m.first[layer]:s.m.first[layer+1]]
 	for i := range out {
-		out[i] = attention.View{Layout: *s.m.main(layer), Pages: s.lists.at(layer, i).main.pages, Cache: s.id}
+		main := &s.lists.at(layer, i).main
+		used := pagesOf(main.tokens, s.m.o.Layout.Tokens) // the others are for tokens that Settle moves
+		out[i] = attention.View{Layout: *s.m.main(layer), Pages: main.pages[:used:used], Cache: s.id}
 		s.enc.show(layer, i, &out[i])
 	}
 	return out
@@ -70,7 +72,7 @@ func (s *Sequence) Bytes() int64 { return s.store.bytes() + s.enc.bytes() }
 
 // Append adds n tokens to a layer: k [n, G·dk] (rotated), v [n, G·dv] (not looked at where values lie in their keys), their positions
 // ascending past what is there.
-// On ErrBudget nothing has changed.
+// Those of a quantized cache are read in full precision until Settle. On ErrBudget nothing has changed.
 func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 	if s.closed {
 		return fmt.Errorf("kvmanager: append: %w", ErrClosed)
@@ -88,6 +90,29 @@ func (s *Sequence) Append(layer int, k, v []float32, pos []int32) error {
 	}
 	s.store.appended(layer, first)
 	return nil
+}
+
+// Settle quantizes what the last Append to a layer has pushed out of the window, once its rows have attended there. Whatever
+// changes or copies a layer's tokens does it first, so that a cache between passes holds the same bytes either way.
+func (s *Sequence) Settle(layer int) {
+	first, some := math.MaxInt, false
+	for g := range s.m.heads(layer) {
+		main := &s.lists.at(layer, g).main
+		had := main.tokens
+		if s.enc.settle(layer, g); main.tokens > had {
+			first, some = min(first, had/s.m.o.Layout.Tokens), true
+		}
+	}
+	if some {
+		s.store.appended(layer, first)
+	}
+}
+
+// settleAll is Settle of every layer.
+func (s *Sequence) settleAll() {
+	for layer := range s.m.layers {
+		s.Settle(layer)
+	}
 }
 
 // apartTokens is from how many tokens on AppendLater's heads are written at the same time.
@@ -169,6 +194,7 @@ func (s *Sequence) Keep(layer, kvHead int, keep []int) error {
 	if len(keep) == len(h.pos) {
 		return nil
 	}
+	s.Settle(layer)
 	first := min(same(keep), h.main.tokens) / s.m.o.Layout.Tokens
 	if err := s.store.edit(layer, first); err != nil {
 		return err
@@ -183,6 +209,7 @@ func (s *Sequence) EditKeys(layer, kvHead int, fn func(from int, keys []float32)
 	if s.closed {
 		return fmt.Errorf("kvmanager: edit keys: %w", ErrClosed)
 	}
+	s.Settle(layer)
 	if err := s.store.edit(layer, 0); err != nil {
 		return err
 	}
@@ -252,6 +279,7 @@ func (s *Sequence) truncateLayer(layer int, next int32) error {
 	if err != nil {
 		return err
 	}
+	s.Settle(layer) // what is left of it, while its pages are there
 	return s.store.truncated(layer)
 }
 
@@ -266,6 +294,7 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if len(s.swaps.inactive) > 0 {
 		return nil, fmt.Errorf("kvmanager: fork of a sequence with inactive tokens: %w", ErrPlan)
 	}
+	s.settleAll()
 	f := s.m.NewSequence()
 	f.slid = s.slid
 	for i := range s.lists.all {
@@ -313,11 +342,12 @@ func (s *Sequence) Acquire(layer int, low int32) error {
 	return s.store.acquire(layer, low)
 }
 
-// Release lets go of a layer that a pass is done with; what is not to stay leaves memory once it is stored.
+// Release lets go of a layer that a pass is done with (Settle); what is not to stay leaves memory once it is stored.
 func (s *Sequence) Release(layer int) error {
 	if s.closed {
 		return nil
 	}
+	s.Settle(layer)
 	return s.store.release(layer)
 }
 

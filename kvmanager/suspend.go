@@ -27,6 +27,7 @@ func (s *Sequence) Suspend() error {
 	if _, drive := t.k.queue.Store().(offload.Scorer); drive {
 		return fmt.Errorf("kvmanager: suspend of a sequence on a drive: %w", ErrPlan)
 	}
+	s.settleAll()
 	if err := s.states.store(t.k); err != nil {
 		return err
 	}

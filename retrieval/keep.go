@@ -24,6 +24,7 @@ func (t *Sequence) EndPrompt(layer, rows int) error {
 	if layer = t.ends(layer); layer < 0 || !t.Acts(layer) {
 		return nil
 	}
+	t.seq.Settle(layer)
 	t.obs.prompt = int(t.read) + rows
 	if t.sel != nil {
 		if o, ok := t.set.Selector.(policy.PromptObserver); ok {

@@ -311,6 +311,9 @@ func (p *Pass) Attended(layer int, out []float32) {
 		r := &p.Rows[i]
 		t, n := r.Sequence, len(r.Pos)
 		if r.Err == nil {
+			if !r.Reading.byLayer() {
+				p.settle(t, layer)
+			}
 			switch {
 			case r.Reading == LastChunk:
 				p.fail(i, t.EndPrompt(layer, r.New))
@@ -331,6 +334,13 @@ func (p *Pass) Attended(layer int, out []float32) {
 	}
 }
 
+// settle quantizes what a layer that keeps keys and values has read in full precision.
+func (p *Pass) settle(t *Sequence, layer int) {
+	if p.f.o.Shape.Layers.Keeps(layer) && t.onDrives() == nil {
+		t.seq.Settle(layer)
+	}
+}
+
 // Release lets go of the pages that a layer has read, unless a later one reads them too.
 func (t *Sequence) Release(layer int) error {
 	if owner := t.ends(layer); owner >= 0 {
@@ -343,6 +353,9 @@ func (t *Sequence) Release(layer int) error {
 // any case: its next rows do not read all of them.
 func (p *Pass) Release(layer int) {
 	layers := p.f.o.Shape.Layers
+	for i := range p.Rows {
+		p.settle(p.Rows[i].Sequence, layer)
+	}
 	owner := layers.Owner(layer)
 	if owner < 0 || layers.LastReader(owner) != layer && layers[owner].KV.Window == 0 {
 		return

@@ -158,7 +158,7 @@ func (c *Cache) fingerprint() error {
 	if c.quantised() {
 		add("window", o.KVWindow)
 		add("window set", o.KVWindowSet)
-		add("chunk", o.ChunkTokens)
+		add("chunk in f16", o.ChunkTokens) // its rows read it so
 	}
 	return nil
 }

@@ -222,7 +222,9 @@ func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor
 	if attended := p.fromDrives(layer); attended != nil {
 		return attended, nil
 	}
+	p.kv.BeginBeside()
 	attended, err := p.e.backend.Attend(&p.rows, layer, q, seqs)
+	p.kv.EndBeside()
 	if err != nil {
 		return nil, err
 	}

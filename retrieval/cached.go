@@ -171,10 +171,15 @@ func (c *cached) choose(layer int, q []float32) error {
 
 // rank asks the policy for a layer.
 func (c *cached) rank(layer int, q []float32) error {
-	l, shown := &c.t.sel.layers[layer], c.t.Layer(layer, 1)
+	return c.t.sel.ask(&c.t.sel.layers[layer], c.t.obs.reader.views, c.ranking(layer, q))
+}
+
+// ranking is a layer as the policy that is to rank its tokens by a query sees it.
+func (c *cached) ranking(layer int, q []float32) *policy.Layer {
+	shown := c.t.Layer(layer, 1)
 	c.layers[layer].prepared = true
-	shown.Queries, shown.Rows, shown.Scores = q, 1, l.index
-	return c.t.sel.ask(l, c.t.obs.reader.views, shown)
+	shown.Queries, shown.Rows, shown.Scores = q, 1, c.t.sel.layers[layer].index
+	return shown
 }
 
 // settle decides on a layer with the drive's answer and begins to fetch.

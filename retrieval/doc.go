@@ -17,6 +17,8 @@
 //	Select(i, q)      what layer i reads: the policy's choice, unless it was prepared
 //	Prepare(i+1)      guess the next layer's query, choose with it, begin to read what is not in host memory
 //	Fetch(i)          wait for what layer i reads; returns the views to attend to
+//	BeginBeside       attention of layer i, computed next, shares its threads with the choice for layer i+1 where
+//	EndBeside         Prepare has left that to it: layer i's tokens are here, and the query is known
 //	Attended(i, out)  the policy's decisions after attention; the layer's pages may leave host memory
 //	Overlap(i+1)      take the drive's answers while the rest of layer i is computed
 //
@@ -38,6 +40,6 @@
 //  3. A text's rows depend on no other text of a pass.
 //  4. An error of one text is that text's (Rows.Err); the others go on.
 //
-// Concurrency: one goroutine drives a Shared and its texts. Between Overlap and the next Append a goroutine of this package
+// Concurrency: one goroutine drives a Shared and its texts; between BeginBeside and EndBeside the pool's threads do. Between Overlap and the next Append a goroutine of this package
 // takes answers of the drive; nothing else may touch the texts of that pass meanwhile.
 package retrieval

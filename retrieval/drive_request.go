@@ -16,16 +16,19 @@ import (
 
 // scoreRequest is a request for the scores of a layer's tokens, under way.
 type scoreRequest struct {
-	below  int // tokens that are ranked
-	asked  int // the cold tokens below it are the drive's to score; 0 = none
-	order  recordOrder
-	cancel context.CancelFunc
-	done   chan struct{} // nil = the drive was not asked
-	err    error
+	below    int       // tokens that are ranked
+	query    []float32 // [Heads·KeyDim]
+	unscored bool      // the host has yet to score those that are hot
+	asked    int       // the cold tokens below it are the drive's to score; 0 = none
+	order    recordOrder
+	cancel   context.CancelFunc
+	done     chan struct{} // nil = the drive was not asked
+	err      error
 
 	mu     sync.Mutex
 	merger policy.Merger
 	scored int   // tokens merged
+	hot    int   // of them, the host's
 	cold   int64 // of them, the drive's
 	blocks int64 // bytes of score blocks
 	timing csdshim.Timing
@@ -42,6 +45,7 @@ func (h *driveScoring) ask(layer int, q []float32) error {
 	k, below, _ := h.rank.Wanted(l)
 	a := &hl.request
 	hl.open, a.below, a.done, a.err, a.scored, a.cold, a.blocks, a.asked = true, below, nil, nil, 0, 0, 0, 0
+	a.query, a.unscored, a.hot = q, true, 0
 	h.rank.Question(l, &hl.query)
 	a.merger.Reset(k)
 	if cold := min(hl.hot.coldEnd, below); cold > 0 {
@@ -54,7 +58,7 @@ func (h *driveScoring) ask(layer int, q []float32) error {
 			}
 		}
 	}
-	h.c.t.f.asking = append(h.c.t.f.asking, asking{h, layer, q})
+	h.c.t.f.asking = append(h.c.t.f.asking, asking{h, layer})
 	return nil
 }
 
@@ -62,11 +66,11 @@ func (h *driveScoring) ask(layer int, q []float32) error {
 type asking struct {
 	h     *driveScoring
 	layer int
-	query []float32
 }
 
-// askAll broadcasts the questions at hand, those to the drive in one message: it begins, and the host scores its part meanwhile.
-func (f *Shared) askAll() {
+// askAll broadcasts the questions at hand, those to the drive in one message: it begins, and the host scores its part meanwhile, at once or
+// beside the attention to come (later).
+func (f *Shared) askAll(later bool) {
 	if len(f.asking) == 0 {
 		return
 	}
@@ -83,13 +87,13 @@ func (f *Shared) askAll() {
 	f.send(list, asked)
 	for i := range f.asking {
 		x := &f.asking[i]
-		t, hl := x.h.c.t, &x.h.layers[x.layer]
+		hl := &x.h.layers[x.layer]
 		if hl.request.done != nil && x.h.rank.Serial() {
 			f.await(hl.request.done)
+		} else if later {
+			continue
 		}
-		l := t.Layer(x.layer, 1)
-		l.Queries, l.Rows, l.Scores = x.query, 1, t.sel.layers[x.layer].index
-		x.h.scoreHot(l, &hl.query, &hl.request)
+		x.h.scoreHot(x.layer)
 	}
 	f.asking = f.asking[:0]
 }
@@ -167,16 +171,42 @@ func (h *driveScoring) merge(hot *hotTokens, a *scoreRequest, b *csdshim.Block) 
 	return nil
 }
 
+// shown is a layer that is asked about, as the policy sees it.
+func (h *driveScoring) shown(layer int) *policy.Layer {
+	t := h.c.t
+	l := t.Layer(layer, 1)
+	l.Queries, l.Rows, l.Scores = h.layers[layer].request.query, 1, t.sel.layers[layer].index
+	return l
+}
+
 // scoreHot scores the tokens that the host holds keys of.
-func (h *driveScoring) scoreHot(l *policy.Layer, q *policy.TokenQuery, a *scoreRequest) {
-	defer h.c.t.f.o.Trace.Layer(trace.Score, "hot", l.Index).End()
-	hot := h.layers[l.Index].hot
-	n := len(hot.index)
-	h.scores = sized(h.scores, n)
-	if sel := h.c.t.sel; sel.layers[l.Index].index.CanScan() {
-		sel.tokens.scan.Score(sel.layers[l.Index].index, q, l.KeyDim, h.scores, h.c.t.f.o.Pool)
-	} else {
-		h.rank.Score(l, q, h.scores)
+func (h *driveScoring) scoreHot(layer int) {
+	defer h.c.t.f.o.Trace.Layer(trace.Score, "hot", layer).End()
+	tasks, scans := h.beginHot(layer)
+	if scans {
+		scan := &h.c.t.sel.tokens.scan
+		h.c.t.f.o.Pool.Run(tasks, scan.Chunk)
+	}
+	h.endHot(h.shown(layer), scans)
+	h.counted(&h.layers[layer].request)
+}
+
+// beginHot is scoreHot in parts: tasks of the scan, behind the last of which is endHot; scans is false where that is all.
+func (h *driveScoring) beginHot(layer int) (tasks int, scans bool) {
+	sel, hl := h.c.t.sel, &h.layers[layer]
+	h.scores = sized(h.scores, len(hl.hot.index))
+	if x := sel.layers[layer].index; len(h.scores) > 0 && x.CanScan() {
+		return sel.tokens.scan.Begin(x, &hl.query, h.c.t.f.o.Shape.kv(layer).KeyDim, h.scores, h.c.t.f.o.Pool.Threads()), true
+	}
+	return 1, false
+}
+
+// endHot merges the host's scores.
+func (h *driveScoring) endHot(l *policy.Layer, scanned bool) {
+	hl := &h.layers[l.Index]
+	hot, a := hl.hot, &hl.request
+	if !scanned {
+		h.rank.Score(l, &hl.query, h.scores)
 	}
 	h.pos, h.part = h.pos[:0], h.part[:0]
 	for slot, i := range hot.index {
@@ -189,8 +219,11 @@ func (h *driveScoring) scoreHot(l *policy.Layer, q *policy.TokenQuery, a *scoreR
 	defer a.mu.Unlock()
 	a.merger.Add(h.pos, h.part)
 	a.scored += len(h.pos)
-	h.use.HostTokens += int64(len(h.pos))
+	a.hot, a.unscored = len(h.pos), false
 }
+
+// counted adds a layer's to the account, which texts share.
+func (h *driveScoring) counted(a *scoreRequest) { h.use.HostTokens += int64(a.hot) }
 
 // answered reports whether a layer was asked and its outcome is there.
 func (h *driveScoring) answered(layer int) bool {
@@ -210,6 +243,9 @@ func (h *driveScoring) answered(layer int) bool {
 func (h *driveScoring) settle(layer int, picks *policy.Selection) error {
 	t, hl := h.c.t, &h.layers[layer]
 	a := &hl.request
+	if a.unscored { // nobody attended beside it
+		h.scoreHot(layer)
+	}
 	hl.open = false
 	l := t.Layer(layer, 1)
 	l.Rows, l.Scores = 1, t.sel.layers[layer].index

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"terrace/attention"
 	"terrace/csdshim"
@@ -38,6 +39,8 @@ type scenario struct {
 	pool   *kernels.Pool // of attention, one thread
 	texts  map[string]*scenarioText
 	bare   bool
+	beside int           // decisions made beside attention
+	pause  time.Duration // behind each layer
 	waits  int64
 	broken func(layer int, p *Pass) // called after Select of each layer
 	early  map[*Sequence]error      // of those that failed before the pass ended
@@ -105,6 +108,9 @@ func openScenario(t testing.TB, spec *policy.Spec, with setup) *scenario {
 	var err error
 	if o.KV, err = kvmanager.New(ko); err != nil {
 		t.Fatal(err)
+	}
+	if o.Pool != nil {
+		s.pool = o.Pool
 	}
 	s.shared = NewShared(o)
 	return s
@@ -286,7 +292,11 @@ func (s *scenario) layer(p *Pass, layer int, phase kernels.Phase) error {
 		}
 		row += n
 	}
+	before := s.decided(p, layer+1)
+	p.BeginBeside()
 	attention.Attend(s.pool, phase, m.params(layer), seqs)
+	p.EndBeside()
+	s.beside += s.decided(p, layer+1) - before
 	p.Attended(layer, out)
 	for i := range p.Rows {
 		switch r := &p.Rows[i]; {
@@ -300,7 +310,20 @@ func (s *scenario) layer(p *Pass, layer int, phase kernels.Phase) error {
 	p.Rows = slices.DeleteFunc(p.Rows, func(r Rows) bool { return r.Err != nil }) // the layer's border
 	p.Overlap(layer + 1)
 	s.settle()
+	if s.pause > 0 {
+		time.Sleep(s.pause) // of the bubble
+	}
 	return nil
+}
+
+// decided is how many of a pass's texts have chosen what they read of a layer, or scored their part where a drive scores too.
+func (s *scenario) decided(p *Pass, layer int) (n int) {
+	for i := range p.Rows {
+		if c, ok := p.Rows[i].Sequence.res.(*cached); ok && layer < len(c.layers) && c.layers[layer].prepared && !(c.drive.asking(layer) && c.drive.layers[layer].request.unscored) {
+			n++
+		}
+	}
+	return n
 }
 
 // params are those of a layer's attention.

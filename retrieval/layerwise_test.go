@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"terrace/attention"
 	"terrace/csdshim"
@@ -270,44 +271,90 @@ func TestStatesFollowPasses(t *testing.T) {
 	})
 }
 
-// TestThreadsChangeNothing: what texts of a batch do at the same time on several threads is what they do one after another.
+// TestThreadsChangeNothing: what texts of a batch do at the same time on several threads, and beside a layer's attention, is what they do one
+// after another; it is done beside attention where there are threads.
 func TestThreadsChangeNothing(t *testing.T) {
-	for _, name := range []string{"hillinfer:alpha=0.2,query=prev_step", "quest:budget=64,dense_layers=0", "topk:budget=40", "sparq:budget=40"} {
-		t.Run(name, func(t *testing.T) {
-			var out [2]string
-			for i, threads := range []int{1, 3} {
-				pool := kernels.NewPool(threads)
-				spec := parsed(t, name)
-				s := openScenario(t, spec, setup{blocks: 500, bare: true, codes: csdshim.CodesNone, edit: func(o *Options, _ *kvmanager.Options) {
-					o.Pool, o.Threads = pool, threads
-				}})
-				var texts []*scenarioText
-				for _, n := range []int{130, 200, 170} {
-					x := s.text(t, fmt.Sprint("text ", n), spec)
-					if err := s.prompt(x, n, 64); err != nil {
-						t.Fatal(err)
-					}
-					texts = append(texts, x)
-				}
-				for range 5 {
-					if err := s.step(texts...); err != nil {
-						t.Fatal(err)
-					}
-					s.check(t)
-					for _, x := range texts {
-						out[i] += x.outputs()
-					}
-				}
-				policy, _, _ := strings.Cut(name, ":")
-				if times := s.shared.Accounts().PolicyTime(); len(times) != 1 || times[policy] <= 0 {
-					t.Errorf("policies' times: %v", times)
-				}
-				s.close(t)
-				pool.Close()
+	type result struct {
+		out    string
+		scores ScoreUse
+		beside int
+	}
+	steps := func(t *testing.T, pool, attends *kernels.Pool, name string, codes csdshim.Codes, lengths []int) (r result) {
+		spec := parsed(t, name)
+		s := openScenario(t, spec, setup{blocks: 500, codes: codes, edit: func(o *Options, _ *kvmanager.Options) {
+			o.Pool, o.Threads = pool, pool.Threads()
+		}})
+		defer s.close(t)
+		s.pause = 10 * time.Millisecond // a drive's answers are there
+		s.pool = attends
+		var texts []*scenarioText
+		for _, n := range lengths {
+			x := s.text(t, fmt.Sprint("text ", n), spec)
+			if err := s.prompt(x, n, 64); err != nil {
+				t.Fatal(err)
 			}
-			if out[0] != out[1] {
-				t.Error("picks or outputs depend on threads")
+			texts = append(texts, x)
+		}
+		for range 5 {
+			if err := s.step(texts...); err != nil {
+				t.Fatal(err)
 			}
-		})
+			s.check(t)
+			for _, x := range texts {
+				r.out += x.outputs()
+			}
+		}
+		if _, times := s.shared.Accounts().PolicyTime()["hillinfer"]; !times && codes == csdshim.CodesNone && strings.HasPrefix(name, "hillinfer") {
+			t.Errorf("policies' times: %v", s.shared.Accounts().PolicyTime())
+		}
+		r.scores, r.beside = s.shared.Accounts().Scores(), s.beside
+		return r
+	}
+	run := func(t *testing.T, name string, codes csdshim.Codes, threads int, alone bool, lengths []int) (r result) {
+		pool := kernels.NewPool(threads) // outside the bubble, where time goes on while its threads spin
+		defer pool.Close()
+		attends := pool
+		if alone {
+			attends = kernels.NewPool(1)
+			defer attends.Close()
+		}
+		bubble(t, fmt.Sprint(threads), func(t *testing.T) { r = steps(t, pool, attends, name, codes, lengths) })
+		return r
+	}
+	for _, x := range []struct {
+		name  string
+		codes csdshim.Codes
+		ahead bool // the next layer's query is known
+	}{
+		{"hillinfer:alpha=0.2,query=prev_step", csdshim.CodesNone, true},
+		{"hillinfer:alpha=0.2,guess_from=0,heads=max", csdshim.CodesNone, true},
+		{"hillinfer:alpha=0.2,query=exact", csdshim.CodesNone, false},
+		{"quest:budget=64,dense_layers=0", csdshim.CodesNone, false},
+		{"topk:budget=40", csdshim.CodesNone, false},
+		{"sparq:budget=40", csdshim.CodesNone, false},
+		{"hillinfer:alpha=0.03,guess_from=0,beta_mode=fixed,beta=0.3", csdshim.CodesInt8, true},
+		{"hillinfer:alpha=0.03,guess_from=0,beta_mode=fixed,beta=0.3,hie=false", csdshim.CodesInt8, false},
+	} {
+		for _, lengths := range [][]int{{230}, {130, 200, 170}} {
+			t.Run(fmt.Sprint(x.name, len(lengths)), func(t *testing.T) {
+				one := run(t, x.name, x.codes, 1, false, lengths)
+				if one.beside != 0 {
+					t.Errorf("%d decisions beside attention with one thread", one.beside)
+				}
+				for _, alone := range []bool{false, true} { // true: attention is computed elsewhere, as on a device
+					three := run(t, x.name, x.codes, 3, alone, lengths)
+					if one.out != three.out {
+						t.Error("picks or outputs depend on threads")
+					}
+					a, b := one.scores, three.scores
+					if a.HostTokens != b.HostTokens || a.DriveTokens != b.DriveTokens || a.SketchBytes != b.SketchBytes {
+						t.Errorf("scored by one thread: %+v, by three: %+v", a, b)
+					}
+					if three.beside > 0 != x.ahead {
+						t.Errorf("%d decisions beside attention with three threads", three.beside)
+					}
+				}
+			})
+		}
 	}
 }

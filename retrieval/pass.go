@@ -184,7 +184,7 @@ func (p *Pass) Select(layer int, q []float32) {
 		}
 		row += n
 	}
-	p.f.askAll()
+	p.f.askAll(false)
 }
 
 func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) error {
@@ -218,7 +218,7 @@ func (p *Pass) selectOne(r *Rows, layer int, q []float32, seq *attention.Seq) er
 // is guessed, what it reads is chosen where that can be known, and what is not in host memory begins to be read. Behind the last
 // one it is the first of the next pass.
 func (p *Pass) Prepare(layer int, guess Guesser) error {
-	shape := p.f.o.Shape.Layers
+	shape, current := p.f.o.Shape.Layers, layer-1
 	layer = shape.Next(layer - 1)
 	first := shape.Next(-1)
 	if first < 0 {
@@ -237,8 +237,8 @@ func (p *Pass) Prepare(layer int, guess Guesser) error {
 		if err := p.guess(layer, guess); err != nil {
 			return err
 		}
-		p.all.prepare(layer)
-		p.f.askAll()
+		p.all.prepare(current, layer)
+		p.f.askAll(p.all.along.layer > 0)
 	}
 	p.f.Yield()
 	return nil

@@ -238,15 +238,20 @@ func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer)
 			}
 		}
 	}
+	s.decided(l, shown)
+	if err := s.below.End(shown.Index); err != nil {
+		return s.indexError(err)
+	}
+	return nil
+}
+
+// decided keeps what a policy has said of a layer beside what is read.
+func (s *selector) decided(l *selected, shown *policy.Layer) {
 	s.scanned += s.picks.Scanned
 	s.t.f.scanned(shown.Index, shown.Tokens(0))
 	l.share = append(l.share[:0], s.picks.Share...)
 	l.beside.LogSum = append(l.beside.LogSum[:0], s.picks.Estimates.LogSum...)
 	l.beside.Values = append(l.beside.Values[:0], s.picks.Estimates.Values...)
-	if err := s.below.End(shown.Index); err != nil {
-		return s.indexError(err)
-	}
-	return nil
 }
 
 // wantNorm has attention note what a layer's estimates are weighed by.
@@ -285,18 +290,52 @@ func (s *selector) indexError(err error) error {
 
 // rankTokens asks a policy that ranks tokens by one integer sum each; false where it ranks them another way.
 func (s *selector) rankTokens(l *selected, shown *policy.Layer) bool {
-	ranking, ok := s.t.set.Selector.(policy.TokenScoring)
-	r := &s.tokens
-	if !ok || !l.index.CanScan() || !ranking.Question(shown, &r.query) {
+	if !s.scans(l, shown) {
 		return false
 	}
-	r.scores = sized(r.scores, shown.Tokens(0))
-	r.scan.Score(l.index, &r.query, shown.KeyDim, r.scores, s.t.pool())
-	if s.t.f.o.Scored != nil {
-		s.t.f.o.Scored(shown.Index, r.scores)
-	}
-	ranking.Choose(shown, r.scores, &s.picks)
+	s.tokens.scan.Score(l.index, &s.tokens.query, shown.KeyDim, s.tokens.scores, s.t.pool())
+	s.chooseTokens(shown)
 	return true
+}
+
+// scans readies the question of a policy that ranks tokens by one integer sum each.
+func (s *selector) scans(l *selected, shown *policy.Layer) bool {
+	ranking, ok := s.t.set.Selector.(policy.TokenScoring)
+	if len(s.heads.each) > 0 || !ok || !l.index.CanScan() || !ranking.Question(shown, &s.tokens.query) {
+		return false
+	}
+	s.tokens.scores = sized(s.tokens.scores, shown.Tokens(0))
+	return true
+}
+
+// chooseTokens has it choose by the scores that were made.
+func (s *selector) chooseTokens(shown *policy.Layer) {
+	if s.t.f.o.Scored != nil {
+		s.t.f.o.Scored(shown.Index, s.tokens.scores)
+	}
+	s.t.set.Selector.(policy.TokenScoring).Choose(shown, s.tokens.scores, &s.picks)
+}
+
+// beginTokens is ask in parts, for a policy that ranks tokens so: tasks of the scan, behind the last of which is endTokens. scans is false where
+// ask is the one task.
+func (s *selector) beginTokens(l *selected, shown *policy.Layer) (tasks int, scans bool) {
+	if !s.scans(l, shown) || shown.Tokens(0) == 0 {
+		return 1, false
+	}
+	return s.tokens.scan.Begin(l.index, &s.tokens.query, shown.KeyDim, s.tokens.scores, s.t.f.o.Pool.Threads()), true
+}
+
+func (s *selector) endTokens(l *selected, shown *policy.Layer) {
+	defer s.t.decided(time.Now())
+	s.picks.Reset(shown.KVHeads)
+	s.chooseTokens(shown)
+	s.ranks = append(s.ranks[:0], s.tokens.scores)
+	s.decided(l, shown)
+}
+
+// ahead is the query that a layer's tokens are ranked with before its own is known; nil = none.
+func (s *selector) ahead(layer int) []float32 {
+	return s.layers[layer].query(s.t.obs.needs.QueryOf(layer), nil)
 }
 
 // prompted builds what the policy scans at the end of the prompt, after what the prompt drops is gone.

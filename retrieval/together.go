@@ -19,19 +19,26 @@ type together struct {
 	tiles  []int     // of them, and of those before
 	rank   func(worker, i int)
 	layOut func(worker, i int)
+	along  alongside
 }
 
 func (w *together) init(p *Pass) {
 	if w.pass == nil {
 		w.pass, w.rank, w.layOut = p, w.rankOne, w.layOutOne
+		w.along.pass = p
 	}
+	w.along.layer = 0
 }
 
-// prepare selects in a layer ahead of its turn.
-func (w *together) prepare(layer int) {
+// prepare selects in a layer ahead of its turn; what can be selected by what is there waits for the attention of the layer that is current.
+func (w *together) prepare(current, layer int) {
 	p := w.pass
 	w.layer, w.texts, w.errs = layer, w.texts[:0], w.errs[:0]
-	if f := p.f; f.o.Pool.Threads() > 1 && len(p.Rows) > 1 && !clock.Or(f.o.Clock).Modelled() {
+	w.along.layer = 0
+	if w.waits(current) {
+		w.along.layer = layer
+	}
+	if f := p.f; w.along.layer == 0 && f.o.Pool.Threads() > 1 && len(p.Rows) > 1 && !clock.Or(f.o.Clock).Modelled() {
 		for i := range p.Rows {
 			if c := p.Rows[i].ahead(layer); c != nil {
 				w.texts, w.errs = append(w.texts, i), append(w.errs, nil)
@@ -50,6 +57,7 @@ func (w *together) prepare(layer int) {
 		r := &p.Rows[i]
 		switch {
 		case r.Err != nil || r.Reading != Step:
+		case w.along.layer > 0 && r.ahead(layer) != nil:
 		case len(ranked) > 0 && ranked[0] == i:
 			err := w.errs[len(w.texts)-len(ranked)]
 			if ranked = ranked[1:]; err == nil {
@@ -70,7 +78,7 @@ func (r *Rows) ahead(layer int) *cached {
 		return nil
 	}
 	kind := c.t.obs.needs.QueryOf(layer)
-	if kind == policy.QueryExact || c.t.sel.layers[layer].query(kind, nil) == nil || c.t.afterSwaps(layer) {
+	if kind == policy.QueryExact || c.t.sel.ahead(layer) == nil || c.t.afterSwaps(layer) {
 		return nil
 	}
 	return c
@@ -80,7 +88,7 @@ func (w *together) rankOne(_, i int) {
 	t := w.pass.Rows[w.texts[i]].Sequence
 	c := t.res.(*cached)
 	t.apart = true
-	w.errs[i] = c.rank(w.layer, t.sel.layers[w.layer].query(t.obs.needs.QueryOf(w.layer), nil))
+	w.errs[i] = c.rank(w.layer, t.sel.ahead(w.layer))
 	t.apart = false
 }
 

@@ -24,15 +24,20 @@ func (x *Index) CanScan() bool { return x.heads[0].codes != nil }
 // length of a key.
 func (t *TokenScan) Score(x *Index, q *policy.TokenQuery, dim int, dst []float32, pool *kernels.Pool) {
 	if t.run == nil {
-		t.run = t.chunk
+		t.run = t.Chunk
 	}
-	for len(t.sums) < pool.Threads() {
+	pool.Run(t.Begin(x, q, dim, dst, pool.Threads()), t.run)
+}
+
+// Begin is Score in parts: Chunk is to be called once with each number below chunks, by any of so many threads.
+func (t *TokenScan) Begin(x *Index, q *policy.TokenQuery, dim int, dst []float32, threads int) (chunks int) {
+	for len(t.sums) < threads {
 		t.sums = append(t.sums, make([]int32, 2*ChunkTokens))
 	}
 	t.of, t.dst, t.shift = x, dst, q.Shift
 	t.layOut(q.Int8, dim)
-	pool.Run((len(dst)+ChunkTokens-1)/ChunkTokens, t.run)
 	x.countScan(len(dst))
+	return (len(dst) + ChunkTokens - 1) / ChunkTokens
 }
 
 // layOut lays the query out as the codes take it.
@@ -48,8 +53,8 @@ func (t *TokenScan) layOut(query []int8, dim int) {
 	}
 }
 
-// chunk scores one chunk of tokens.
-func (t *TokenScan) chunk(worker, chunk int) {
+// Chunk scores one chunk of tokens on a thread.
+func (t *TokenScan) Chunk(worker, chunk int) {
 	from := chunk * ChunkTokens
 	dst := t.dst[from:min(from+ChunkTokens, len(t.dst))]
 	sums, scratch := t.sums[worker][:len(dst)], t.sums[worker][ChunkTokens:]

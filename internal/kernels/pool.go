@@ -29,11 +29,15 @@ type Pool struct {
 	fn    func(worker, i int) // on the line that a worker has just taken for its claim
 	tasks int
 	grain int // tasks a claim
-	_     [32]byte
+	first int // claims before them: a task of beside each
+	_     [24]byte
 	done  atomic.Int64 // tasks done, of all sections
 	_     [56]byte
 	total int64 // tasks of all sections
 	quit  atomic.Bool
+
+	beside func(worker, i int) // what the next section does before its own tasks
+	extra  int                 // tasks of beside
 
 	failure atomic.Pointer[any] // what the first task that panicked said
 
@@ -107,21 +111,46 @@ func (p *Pool) RunBy(grain, n int, fn func(worker, i int)) {
 	p.runBy(grain, n, fn)
 }
 
+// Beside has the next section, whoever runs it, begin with n tasks more, and end when they too are done: so what is serial in them, or few, keeps no
+// worker from that section's own. At most one is waiting at a time.
+func (p *Pool) Beside(n int, fn func(worker, i int)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.extra > 0 {
+		panic("kernels: Pool.Beside: the last one has not run")
+	}
+	p.beside, p.extra = fn, n
+}
+
+// Join runs what Beside was given and no section has begun with.
+func (p *Pool) Join() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.extra > 0 {
+		p.runBy(1, 0, nil)
+	}
+}
+
 func (p *Pool) run(n int, fn func(worker, i int)) { p.runBy(1, n, fn) }
 
 func (p *Pool) runBy(grain, n int, fn func(worker, i int)) {
-	if p.threads == 1 || n <= 1 {
+	extra := p.extra
+	p.extra = 0
+	if p.threads == 1 || n+extra <= 1 {
+		for i := range extra {
+			p.beside(0, i)
+		}
 		for i := range n {
 			fn(0, i)
 		}
 		return
 	}
-	if n > maxTasks {
-		panic(fmt.Sprintf("kernels: Pool.Run: %d tasks, want at most %d", n, maxTasks))
+	if n+extra > maxTasks {
+		panic(fmt.Sprintf("kernels: Pool.Run: %d tasks, want at most %d", n+extra, maxTasks))
 	}
-	p.fn, p.tasks, p.grain = fn, n, max(1, grain)
-	p.total += int64(n)
-	p.state.Store(uint64((n+p.grain-1)/p.grain) << 32)
+	p.fn, p.tasks, p.grain, p.first = fn, n, max(1, grain), extra
+	p.total += int64(n + extra)
+	p.state.Store(uint64(extra+(n+p.grain-1)/p.grain) << 32)
 	p.wakeAll()
 	p.claim(0)
 	for spins := 1; p.done.Load() != p.total; spins++ {
@@ -169,7 +198,12 @@ func (p *Pool) claimAll(worker int, c *claimed) (finished bool) {
 		}
 		s := p.state.Add(1)
 		if i := s&math.MaxUint32 - 1; i < s>>32 {
-			c.next = int(i) * p.grain
+			if int(i) < p.first {
+				p.beside(worker, int(i))
+				count++
+				continue
+			}
+			c.next = (int(i) - p.first) * p.grain
 			c.end = min(c.next+p.grain, p.tasks)
 			continue
 		}

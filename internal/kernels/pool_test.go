@@ -86,6 +86,90 @@ func TestRunFromManyGoroutines(t *testing.T) {
 	}
 }
 
+// TestBeside: what Beside was given begins the next section, is done when that ends, and once.
+func TestBeside(t *testing.T) {
+	for _, threads := range []int{1, 2, 3, 8} {
+		pool := NewPool(threads)
+		for extra := range 5 {
+			for _, n := range []int{0, 1, 2, 37} {
+				counts, own := make([]atomic.Int32, extra), make([]atomic.Int32, n)
+				var early atomic.Int32
+				if extra > 0 {
+					pool.Beside(extra, func(worker, i int) {
+						if worker < 0 || worker >= threads {
+							t.Errorf("worker %d of %d", worker, threads)
+						}
+						counts[i].Add(1)
+					})
+				}
+				pool.RunBy(3, n, func(_, i int) {
+					if extra > 0 && threads == 1 && counts[extra-1].Load() == 0 {
+						early.Add(1)
+					}
+					own[i].Add(1)
+				})
+				pool.Join()
+				pool.Run(n, func(_, i int) { own[i].Add(1) })
+				for i := range counts {
+					if c := counts[i].Load(); c != 1 {
+						t.Fatalf("%d threads, section of %d: task %d of %d beside ran %d times", threads, n, i, extra, c)
+					}
+				}
+				for i := range own {
+					if c := own[i].Load(); c != 2 {
+						t.Fatalf("%d threads, %d beside: task %d of %d ran %d times in two sections", threads, extra, i, n, c)
+					}
+				}
+				if early.Load() > 0 {
+					t.Errorf("%d threads: %d tasks ran before what is beside", threads, early.Load())
+				}
+			}
+		}
+		pool.Close()
+	}
+}
+
+// TestBesideOverlaps: a section's own tasks run while one beside them does.
+func TestBesideOverlaps(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	var both sync.WaitGroup
+	both.Add(2)
+	pool.Beside(1, func(_, _ int) { both.Done(); both.Wait() })
+	pool.Run(1, func(_, _ int) { both.Done(); both.Wait() })
+}
+
+// TestBesideThatPanics: the section's caller, or Join's, hears of it, and the pool works on.
+func TestBesideThatPanics(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	for _, run := range []func(){func() { pool.Run(4, func(_, _ int) {}) }, pool.Join} {
+		pool.Beside(3, func(_, i int) {
+			if i == 1 {
+				panic("beside")
+			}
+		})
+		func() {
+			defer func() {
+				if r := recover(); r != "beside" {
+					t.Errorf("recovered %v", r)
+				}
+			}()
+			run()
+		}()
+	}
+	pool.Beside(1, func(_, _ int) {})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a second Beside before the first has run is taken")
+			}
+		}()
+		pool.Beside(1, func(_, _ int) {})
+	}()
+	pool.Join()
+}
+
 func TestRunAllocatesNothing(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()

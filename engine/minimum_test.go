@@ -30,7 +30,8 @@ func leastOf(t *testing.T, err error) int64 {
 // refusal names suffices, and so does every larger one, under policies that keep an index and a token cache too.
 func TestRoomByTiming(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"", "quest:budget=96", "hillinfer:alpha=0.2", "sparq:budget=96,sketch=storage", "leoam:budget=60,chunk=4,coarse=8,sketch=storage"} {
+	for _, name := range []string{"", "quest:budget=96", "hillinfer:alpha=0.2", "sparq:budget=96,sketch=storage", "leoam:budget=60,chunk=4,coarse=8,sketch=storage",
+		"retroinfer:cluster=8,update=8,recent=4,retrieval=10%,estimation=50%"} {
 		t.Run(name, func(t *testing.T) {
 			probe := small(t, Options{Threads: 2, ChunkTokens: 64, Policy: name})
 			shape := probe.shape()
@@ -54,6 +55,56 @@ func TestRoomByTiming(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLeastOfClusters: what retroinfer needs of host memory grows with the tokens that wait to be grouped by what a step reads of them in one
+// layer, not by copies in all; it runs in the least that a refusal names, past the step that groups them, and one page less is
+// refused in one line with the same size.
+func TestLeastOfClusters(t *testing.T) {
+	t.Parallel()
+	const tokens = 420
+	read := func(update int, bytes int64, next int) error {
+		o := Options{Threads: 2, ChunkTokens: 32, Policy: fmt.Sprintf("retroinfer:cluster=8,segment=1k,recent=8,update=%d", update)}
+		want := forced(t, small(t, o), fakes.IDs(tokens, 1), fakes.IDs(next, 2))
+		o.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: bytes}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 16 << 20}}
+		e := small(t, o)
+		s, err := e.NewSession(e.Policy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Prefill(t.Context(), fakes.IDs(tokens, 1), PrefillHooks{}); err != nil {
+			return err
+		}
+		for i, id := range fakes.IDs(next, 2) {
+			if err := s.Decode(id); err != nil {
+				t.Fatalf("update=%d in %d bytes: step %d of a text whose prompt was accepted: %v", update, bytes, i, err)
+			}
+			if d := fakes.Worst(want[i+1:i+2], [][]float32{s.Logits()}); d != 0 {
+				t.Fatalf("update=%d in %d bytes: step %d: logits differ by %g", update, bytes, i, d)
+			}
+		}
+		if p := e.KV().PeakBytes; p > bytes {
+			t.Errorf("update=%d: %d bytes in host memory, the budget is %d", update, p, bytes)
+		}
+		return nil
+	}
+	least := map[int]int64{}
+	for update, steps := range map[int]int{40: 60, 256: 4} { // 60 are past the step that groups 40
+		least[update] = leastOf(t, read(update, 64<<10, 1))
+		err := read(update, least[update]-4096, 1)
+		if again := leastOf(t, err); again != least[update] || strings.Contains(err.Error(), "\n") {
+			t.Errorf("update=%d: %d bytes are the least, and one page less says %v", update, least[update], err)
+		}
+		if err := read(update, least[update], steps); err != nil {
+			t.Errorf("update=%d: %d bytes suffice: %v", update, least[update], err)
+		}
+	}
+	e := small(t, Options{})
+	layer := int64((256 - 40) * e.KVBytesPerToken() / e.m.Layers)
+	if more := least[256] - least[40]; more > 4*layer {
+		t.Errorf("216 tokens more that wait take %d bytes more, want at most four times %d, what a layer has of them", more, layer)
 	}
 }
 

@@ -13,15 +13,15 @@ import (
 // the KV in a file of an SSD and on a drive (which scores nothing for them), bit for bit, alone and in a batch.
 func TestSelectorsOnEveryTier(t *testing.T) {
 	t.Parallel()
-	prompt, next := fakes.IDs(400, 1), fakes.IDs(9, 2)
-	for policy, pages := range map[string]int64{ // of host memory, less than the text's KV
+	prompt, next := fakes.IDs(400, 1), fakes.IDs(24, 2) // more than retroinfer groups together
+	for policy, pages := range map[string]int64{        // of host memory, less than the text's KV
 		"pqcache:budget=60,bits=4,n_sink=4":                                    90,
 		"topp:select=pqcache,budget=120,bits=4,n_sink=4":                       114,
 		"topp:select=topk,budget=120,estimate=exact":                           90,
 		"kvswap:budget=60":                                                     90,
 		"kvswap:budget=60,rank=6,calibrate=model":                              90,
 		"tailcodes:budget=60,bits=3":                                           100,
-		"retroinfer:cluster=8,update=16,recent=4,retrieval=10%,estimation=50%": 214, // tokens that wait for their clusters are in memory
+		"retroinfer:cluster=8,update=16,recent=4,retrieval=10%,estimation=50%": 142,
 	} {
 		t.Run(strings.ReplaceAll(policy, ":", " of "), func(t *testing.T) {
 			t.Parallel()

@@ -22,18 +22,24 @@ var (
 	ErrClosed = errors.New("sequence is closed")
 )
 
-// Roomier is what can be done about an [ErrBudget], behind the size that would do.
-const Roomier = "or a tier below (ssd=DIR,SIZE), KV in fewer bits, a shorter prompt"
+// Roomier is what can be done about an [ErrBudget], behind the size that would do; below says that there is a tier below host memory.
+func Roomier(below bool) string {
+	if below {
+		return "or KV in fewer bits, a shorter prompt"
+	}
+	return "or a tier below (ssd=DIR,SIZE), KV in fewer bits, a shorter prompt"
+}
 
 // BudgetError is an [ErrBudget] with its numbers.
 type BudgetError struct {
 	What        string // that needs the memory
 	NeedBytes   int64  // of host memory at least, what is in use and stays included
 	BudgetBytes int64
+	Below       bool // there is a tier below host memory
 }
 
 func (e *BudgetError) Error() string {
-	return fmt.Sprintf("%s: KV needs %s of host memory, %s is given: host=%dMiB would do, %s", e.What, units.FormatBytes(e.NeedBytes), units.FormatBytes(e.BudgetBytes), (e.NeedBytes+1<<20-1)>>20, Roomier)
+	return fmt.Sprintf("%s: KV needs %s of host memory, %s is given: host=%dMiB would do, %s", e.What, units.FormatBytes(e.NeedBytes), units.FormatBytes(e.BudgetBytes), (e.NeedBytes+1<<20-1)>>20, Roomier(e.Below))
 }
 
 // Unwrap is [ErrBudget].

@@ -204,7 +204,7 @@ func (m *Manager) stamp() uint64 {
 // Room reports whether that many more bytes fit the budget as things are; nothing leaves memory for them.
 func (m *Manager) Room(more int64) error {
 	if m.o.BudgetBytes > 0 && m.inUse+more > m.o.BudgetBytes {
-		return &BudgetError{What: fmt.Sprintf("%s beside %s in use", units.FormatBytes(more), units.FormatBytes(m.inUse)), NeedBytes: m.inUse + more, BudgetBytes: m.o.BudgetBytes}
+		return &BudgetError{What: fmt.Sprintf("%s beside %s in use", units.FormatBytes(more), units.FormatBytes(m.inUse)), NeedBytes: m.inUse + more, BudgetBytes: m.o.BudgetBytes, Below: m.backing != nil}
 	}
 	return nil
 }

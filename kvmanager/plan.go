@@ -150,7 +150,7 @@ func (k *backing) tooSmall(most, apart, have int) error {
 	size, budget := k.m.unit, k.m.o.BudgetBytes
 	need, beside := int64(most+apart)*size, budget-int64(have)*size
 	return &BudgetError{What: fmt.Sprintf("a pass (a layer %s, tokens being written %s, beside them %s)", units.FormatBytes(int64(most)*size), units.FormatBytes(int64(apart)*size), units.FormatBytes(beside)),
-		NeedBytes: need + beside, BudgetBytes: budget}
+		NeedBytes: need + beside, BudgetBytes: budget, Below: true}
 }
 
 // needs is the units of memory of the blocks that the pass reads of each layer, and of them those that may stay.

@@ -128,7 +128,7 @@ func announced(t *testing.T, err error) (bytes int64) {
 		t.Fatalf("want a refusal of the plan, got %v", err)
 	}
 	var e *BudgetError
-	if !errors.As(err, &e) || e.BudgetBytes >= e.NeedBytes || !strings.Contains(err.Error(), fmt.Sprintf("host=%dMiB would do, or a tier below", (e.NeedBytes-1)>>20+1)) {
+	if !errors.As(err, &e) || e.BudgetBytes >= e.NeedBytes || !strings.Contains(err.Error(), fmt.Sprintf("host=%dMiB would do, or KV in fewer bits", (e.NeedBytes-1)>>20+1)) {
 		t.Fatalf("a refusal without its numbers: %v", err)
 	}
 	return e.NeedBytes

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -224,5 +225,19 @@ func TestStats(t *testing.T) {
 	}
 	if m.ResetPeak(); m.Stats().PeakBytes != 0 {
 		t.Error("the peak did not begin again")
+	}
+}
+
+// TestRefusalsSayWhatHelps: a refusal names the least that would do, and a tier below only where there is none.
+func TestRefusalsSayWhatHelps(t *testing.T) {
+	tiered, _ := onTiers(t, shape(kvpage.F32, 0), 8)
+	plain := shape(kvpage.F32, 0)
+	plain.BudgetBytes = 8 << 10
+	for below, o := range map[bool]Options{true: tiered, false: plain} {
+		err := open(t, o).Room(3<<20 + 1)
+		var e *BudgetError
+		if !errors.As(err, &e) || e.Below != below || strings.Contains(err.Error(), "a tier below") == below || !strings.Contains(err.Error(), "host=4MiB would do") || !strings.HasSuffix(err.Error(), "KV in fewer bits, a shorter prompt") {
+			t.Errorf("a tier below %v: %v", below, err)
+		}
 	}
 }

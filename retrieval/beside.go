@@ -56,9 +56,42 @@ func (b *cacheBudget) beside(x *kvmanager.Growth) (n int64) {
 	read, run, whole := b.most(tokens)
 	fixed, scratch := tokencache.MostBytes(blocks, b.cacheOptions(tokens), tokens, read, run)
 	if !whole && x.Tokens > 0 {
-		scratch = max(scratch-b.c.t.f.mostBytes(tokens), 0)
+		scratch = max(scratch+b.grouping(tokens)-b.c.t.f.mostBytes(tokens), 0)
 	}
 	return n + max(fixed+scratch-have, 0)
+}
+
+// grouping is the bytes of the blocks that a step takes to group tokens of a layer, once some text of that many is generated.
+func (b *cacheBudget) grouping(tokens int) int64 {
+	need := &b.c.t.obs.needs.Sketch
+	if need.Kind != policy.SketchClusters {
+		return 0
+	}
+	return b.blocks(min(tokens, need.Clusters.Recent+need.Clusters.Update+1))
+}
+
+// grouped is the bytes of the blocks that a decode step takes to group tokens: of one layer at a time.
+func (b *cacheBudget) grouped(x *kvmanager.Growth) int64 {
+	most := 0
+	for layer, l := range b.c.layers {
+		if !l.selects || b.c.drive.serves(layer) {
+			continue
+		}
+		for g := range b.c.t.f.o.Shape.kv(layer).Heads {
+			pos := b.c.t.seq.PositionList(layer, g)
+			most = max(most, len(pos)+x.Rows-b.c.t.sel.layers[layer].readsFrom(g, pos, x.Rows))
+		}
+	}
+	return b.blocks(most)
+}
+
+// blocks is the bytes of the blocks of consecutive tokens of a layer, none for none.
+func (b *cacheBudget) blocks(tokens int) int64 {
+	if tokens == 0 {
+		return 0
+	}
+	t := b.c.t.f.blockTokens()
+	return int64((tokens+t-1)/t+1) * int64(b.c.t.f.o.KV.BlockBytes())
 }
 
 // waiting is the bytes of a prompt's hidden rows that leave on the way and are kept, at most: whoever keeps them charges them.

@@ -19,7 +19,7 @@ func TestPlansHoldWhatComes(t *testing.T) {
 	}{
 		{"quest:budget=64", setup{}}, {"quest:budget=64", setup{blocks: 400}}, {"hillinfer:alpha=0.2", setup{blocks: 400}}, {"hillinfer:alpha=0.2,score=int4", setup{blocks: 400}},
 		{"hillinfer:alpha=0.2,score=fp16", setup{}}, {"topk:budget=40", setup{blocks: 400}}, {"sparq:budget=40,sketch=storage", setup{blocks: 500}}, {"kvswap:budget=64", setup{blocks: 600}},
-		{"retroinfer", setup{blocks: 600}}, {"pqcache", setup{}}, {"infinigen", setup{}}, {"leoam", setup{blocks: 400}},
+		{"retroinfer", setup{blocks: 600}}, {"retroinfer:cluster=8,update=8,recent=4", setup{blocks: 600}}, {"pqcache", setup{}}, {"infinigen", setup{}}, {"leoam", setup{blocks: 400}},
 	} {
 		bubble(t, fmt.Sprint(c.policy, c.with.blocks), func(t *testing.T) {
 			spec := parsed(t, c.policy)

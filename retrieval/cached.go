@@ -71,7 +71,7 @@ func (c *cached) growth(x kvmanager.Growth) kvmanager.Growth {
 		x.Cached[layer] = l.selects && !(decode && l.whole)
 	}
 	if x.Beside = c.budget.beside(&x); x.Tokens == 0 {
-		x.Beside += c.budget.late(int(c.t.read))
+		x.Beside += c.budget.late(int(c.t.read)) + c.budget.grouped(&x)
 	}
 	return x
 }
@@ -123,8 +123,13 @@ func (c *cached) begin(layer int, q []float32, seq *attention.Seq) error {
 	l := &sel.layers[layer]
 	if c.drive.serves(layer) {
 		sel.refreshHot(l, seq.Views, shown, c.drive.layers[layer].hot)
-	} else if err := sel.refresh(l, seq.Views, shown); err != nil {
-		return err
+	} else {
+		if err := c.ungrouped(l, shown); err != nil {
+			return err
+		}
+		if err := sel.refresh(l, seq.Views, shown); err != nil {
+			return err
+		}
 	}
 	if !c.layers[layer].prepared {
 		if err := c.choose(layer, l.query(c.t.obs.needs.QueryOf(layer), q)); err != nil {
@@ -133,6 +138,20 @@ func (c *cached) begin(layer int, q []float32, seq *attention.Seq) error {
 	}
 	sel.remember(l, q)
 	return nil
+}
+
+// ungrouped brings into host memory what the index is about to read of a layer's earlier tokens.
+func (c *cached) ungrouped(l *selected, shown *policy.Layer) error {
+	first := int32(-1)
+	for g, pos := range shown.Pos {
+		if from := l.readsFrom(g, pos, 0); from < len(pos) && (first < 0 || pos[from] < first) {
+			first = pos[from]
+		}
+	}
+	if first < 0 {
+		return nil
+	}
+	return c.t.f.storeError(c.t.seq.Acquire(shown.Index, first))
 }
 
 // again reads once more what was chosen of a layer whose keys and values another reads too.

@@ -381,6 +381,15 @@ func (s *selector) refresh(l *selected, views []attention.View, shown *policy.La
 	return nil
 }
 
+// readsFrom is the first token of those of a KV head at positions pos, and more behind them, that a refresh of the index reads beside
+// the newest, as far as there is an index; the number of all = there is none.
+func (l *selected) readsFrom(kvHead int, pos []int32, more int) int {
+	if l.index == nil {
+		return len(pos) + more
+	}
+	return l.index.Head(kvHead).ReadsFrom(pos, more)
+}
+
 // newIndex is an empty one for a layer.
 func (s *selector) newIndex(layer int, views []attention.View) *keyindex.Index {
 	kv := s.t.f.o.Shape.kv(layer)

@@ -108,7 +108,7 @@ func New(o Options) (*Server, error) {
 	if n, err := o.Engine.LongestText(); err != nil {
 		return nil, fmt.Errorf("serve: what the tiers hold: %w", err)
 	} else if want := min(usefulTokens, o.Engine.Options().Context); n < want {
-		return nil, fmt.Errorf("serve: the memory given holds %d tokens of a text's KV, want %d at least for a prompt and its answer: a larger host=SIZE would do, %s: %w", n, want, kvmanager.Roomier, kvmanager.ErrBudget)
+		return nil, fmt.Errorf("serve: the memory given holds %d tokens of a text's KV, want %d at least for a prompt and its answer: a larger host=SIZE would do, %s: %w", n, want, kvmanager.Roomier(o.Engine.KVBelowHost()), kvmanager.ErrBudget)
 	}
 	s := &Server{o: o, form: answer.FormOf(o.Tokenizer.Template()), m: newMetrics(o.Meter), started: time.Now(), promptWriter: newPromptWriter(&o)}
 	s.constraints.marked.shown = o.Tokenizer.ControlTokens(s.form.Keeps)

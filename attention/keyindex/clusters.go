@@ -10,65 +10,46 @@ import (
 
 // Clusters groups one layer and KV head's keys by direction (RetroInfer): of each cluster the mean of its keys, the sum of its
 // values and the tokens. The prompt is grouped once, between its first and its newest tokens, in segments; generated text
-// `Update` tokens at a time. Tokens that are not grouped yet are copied where pages may have left memory since.
+// `Update` tokens at a time, which are read from the cache then.
 type Clusters struct {
-	need    policy.ClusterSketch
-	dim     int
-	view    policy.Clusters
-	begun   bool
-	reader  attention.Reader
-	pending clusterTokens // the tokens from pendingFrom on; empty where the view has them all
-	from    int
-	dots    []float32
-	panel   []float32
+	need   policy.ClusterSketch
+	dim    int
+	view   policy.Clusters
+	begun  bool
+	reader attention.Reader
+	dots   []float32
+	panel  []float32
 }
 
 // clusterTokens are keys [n, dim] and values [n, ValueDim].
 type clusterTokens struct{ keys, values []float32 }
 
-func (t *clusterTokens) bytes() int64 { return 4 * int64(cap(t.keys)+cap(t.values)) }
-
-// refresh takes the tokens of a view up to n in; kept says that earlier pages may not be in memory.
-func (c *Clusters) refresh(v *attention.View, n int, kept bool) {
-	a, b := c.need.Sinks, c.need.Recent
-	switch {
-	case !c.begun:
-		c.begun, c.view.From, c.view.Done = true, a, a
-		if n >= a+b+c.need.Update {
+// refresh takes the tokens of a view up to n in; it reads those from reads(n) on.
+func (c *Clusters) refresh(v *attention.View, n int) {
+	if !c.begun {
+		c.begun, c.view.From, c.view.Done = true, c.need.Sinks, c.need.Sinks
+		if n >= c.need.Sinks+c.need.Recent+c.need.Update {
 			c.prompt(v, n)
 		}
-		if c.from = c.view.Done; kept {
-			c.wait(v, n)
-		}
-	case kept:
-		c.wait(v, n)
 	}
-	for n-1-b-c.view.Done >= c.need.Update {
-		c.generated(v, kept)
+	for c.due(n) {
+		c.generated(v)
 	}
 }
 
-// wait copies the tokens up to n that wait to be grouped.
-func (c *Clusters) wait(v *attention.View, n int) {
-	more := c.read(v, c.from+len(c.pending.keys)/c.dim, n)
-	room := waitingRoom(&c.need, n-c.from)
-	c.pending.keys, c.pending.values = grown(c.pending.keys, more.keys, room*c.dim), grown(c.pending.values, more.values, room*v.Layout.ValueDim)
-}
+// due reports whether enough of the first n tokens wait to be grouped.
+func (c *Clusters) due(n int) bool { return n-1-c.need.Recent-c.view.Done >= c.need.Update }
 
-// waitingStep is by how many tokens the copies of those that wait to be grouped grow.
-const waitingStep = 128
-
-// waitingRoom is how many tokens there is room for where n wait: as many as wait before they are grouped, at most.
-func waitingRoom(need *policy.ClusterSketch, n int) int {
-	return min((n+waitingStep-1)/waitingStep*waitingStep, need.Update+need.Recent+1)
-}
-
-// grown appends; a slice that is too short becomes one with so much room, or what it takes.
-func grown(s, more []float32, room int) []float32 {
-	if len(s)+len(more) > cap(s) {
-		s = append(make([]float32, 0, max(room, len(s)+len(more))), s...)
+// reads is the first token that refresh would read of n, of a view that fits what was grouped or, where again is set, from the
+// beginning; n = it reads none.
+func (c *Clusters) reads(n int, again bool) int {
+	switch {
+	case (again || !c.begun) && n >= c.need.Sinks+c.need.Recent+c.need.Update:
+		return c.need.Sinks
+	case !again && c.begun && c.due(n):
+		return c.view.Done
 	}
-	return append(s, more...)
+	return n
 }
 
 // read reads keys and values of some tokens.
@@ -101,21 +82,9 @@ func (c *Clusters) prompt(v *attention.View, n int) {
 }
 
 // generated groups the next tokens of the text.
-func (c *Clusters) generated(v *attention.View, kept bool) {
-	n, width := c.need.Update, v.Layout.ValueDim
-	t := clusterTokens{}
-	if kept {
-		t = clusterTokens{c.pending.keys[:n*c.dim], c.pending.values[:n*width]}
-	} else {
-		t = c.read(v, c.view.Done, c.view.Done+n)
-	}
-	c.group(t, width, n, 1, min(max(round(float64(n)/float64(c.need.Size))/8*8, 8), n/8*8))
-	if kept {
-		keys, values := c.pending.keys[n*c.dim:], c.pending.values[n*width:]
-		room := waitingRoom(&c.need, len(keys)/c.dim)
-		c.pending = clusterTokens{grown(nil, keys, room*c.dim), grown(nil, values, room*width)}
-	}
-	c.from = c.view.Done
+func (c *Clusters) generated(v *attention.View) {
+	n, done := c.need.Update, c.view.Done
+	c.group(c.read(v, done, done+n), v.Layout.ValueDim, n, 1, min(max(round(float64(n)/float64(c.need.Size))/8*8, 8), n/8*8))
 }
 
 // group adds count clusters of the n tokens that follow those grouped before.
@@ -256,11 +225,11 @@ func (c *Clusters) assign(x, centroids []float32, nearest []int32) {
 	}
 }
 
-func (c *Clusters) reset() { c.view, c.begun, c.pending = policy.Clusters{}, false, clusterTokens{} }
+func (c *Clusters) reset() { c.view, c.begun = policy.Clusters{}, false }
 
 func (c *Clusters) bytes() int64 {
 	v := &c.view
-	n := 4*int64(cap(v.Keys)+cap(v.Values)+cap(v.Sizes)) + c.pending.bytes()
+	n := 4 * int64(cap(v.Keys)+cap(v.Values)+cap(v.Sizes))
 	for i := range v.Batches {
 		n += int64(len(v.Batches[i].Of))
 	}

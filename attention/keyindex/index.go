@@ -196,6 +196,20 @@ func (h *sketch) scansCache() bool {
 	return (h.need.Kind == policy.SketchDims || h.need.Kind == policy.SketchExact) && h.columns == nil
 }
 
+// ReadsFrom is the first of the tokens at positions pos, and more behind them, whose keys and values Refresh will read beside those of the
+// newest: clusters are made of tokens that came long before. The number of all tokens = there is none.
+func (h *Head) ReadsFrom(pos []int32, more int) int {
+	if h.groups == nil {
+		return len(pos) + more
+	}
+	return h.groups.reads(len(pos)+more, h.stale(pos))
+}
+
+// stale reports whether the index has tokens that are not at positions pos any more.
+func (h *sketch) stale(pos []int32) bool {
+	return h.tokens > len(pos) || h.tokens > 0 && pos[h.tokens-1] != h.last
+}
+
 // Refresh brings a head's sketch in line with the cache, as far as index most: new tokens are added; where tokens have gone
 // it is built again. l shows a projecting policy the layer, kvHead is the head's number in it.
 func (h *Head) Refresh(view *attention.View, pos []int32, most int, l *policy.Layer, kvHead int, p policy.Projector) {
@@ -211,7 +225,7 @@ func (h *sketch) refresh(view *attention.View, pos []int32, most int, l *policy.
 	}
 	if h.followed != nil && h.tokens > 0 {
 		h.follow(pos, l.Prompt)
-	} else if h.tokens > len(pos) || (h.tokens > 0 && pos[h.tokens-1] != h.last) {
+	} else if h.stale(pos) {
 		h.reset()
 	}
 	if h.scansCache() {
@@ -221,7 +235,7 @@ func (h *sketch) refresh(view *attention.View, pos []int32, most int, l *policy.
 		h.start(len(pos), l, kvHead, p)
 	}
 	if h.groups != nil && len(pos) > h.tokens {
-		h.groups.refresh(view, len(pos), h.moving)
+		h.groups.refresh(view, len(pos))
 		h.tokens = len(pos)
 	}
 	if h.scansCache() && h.rounded == nil || h.need.Kind == policy.SketchJoint && h.rounded == nil || h.need.Kind == policy.SketchIndex {

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
+	"terrace/attention"
 	"terrace/internal/cacheshape"
 	"terrace/internal/kvpage"
 	"terrace/kvmanager"
@@ -239,19 +241,58 @@ func TestMostSize(t *testing.T) {
 	}
 }
 
-// TestWaitingTokens: copies of tokens that wait to be grouped take as much as there are of them, not as there may be.
-func TestWaitingTokens(t *testing.T) {
+// TestGroupsReadTheCache: clusters are the same whether a view has all tokens at every step or, when some are grouped, only those from
+// ReadsFrom on beside the newest; and beside them nothing is kept of tokens that wait.
+func TestGroupsReadTheCache(t *testing.T) {
 	k := newKeyed(t, kvpage.F16, 16, false)
-	need := policy.Sketch{Kind: policy.SketchClusters, Clusters: policy.ClusterSketch{Size: 16, Segment: 8192, Iters: 2, Sinks: 4, Recent: 64, Update: 1024, ValueDim: k.dim}}
-	c := &Clusters{need: need.Clusters, dim: k.dim}
-	for _, more := range []int{30, 1, 200, 600, 300, 1100} {
-		k.add(more)
+	need := policy.Sketch{Kind: policy.SketchClusters, Clusters: policy.ClusterSketch{Size: 8, Segment: 8192, Iters: 2, Sinks: 4, Recent: 24, Update: 64, ValueDim: k.dim}}
+	whole, few := New(need, 1, k.dim), New(need, 1, k.dim)
+	refresh := func(x *Index, v attention.View) *policy.Clusters {
+		pos := k.s.PositionList(0, 0)
+		x.Head(0).Refresh(&v, pos, math.MaxInt, &policy.Layer{Pos: [][]int32{pos}}, 0, nil)
+		return x.Head(0).Clusters(0)
+	}
+	k.add(300)
+	refresh(whole, k.s.Views(0)[0])
+	refresh(few, k.s.Views(0)[0])
+	if n := few.Head(0).ReadsFrom(k.s.PositionList(0, 0), 0); n != 300 {
+		t.Errorf("nothing is new, and tokens from %d on are read", n)
+	}
+	grouped := 0
+	for n := 301; n <= 300+3*64; n++ {
+		from := few.Head(0).ReadsFrom(k.s.PositionList(0, 0), 1)
+		k.add(1)
+		want := refresh(whole, k.s.Views(0)[0])
 		v := k.s.Views(0)[0]
-		c.refresh(&v, v.Tokens(), true)
-		waiting := int64(v.Tokens() - c.from)
-		most, got := MostSize(need, k.dim, v.Tokens(), false, kvpage.F16).Bytes, c.pending.bytes()
-		if row := int64(8 * k.dim); got < waiting*row || got > (waiting+2*waitingStep)*row || c.bytes() > most {
-			t.Errorf("%d tokens, %d of them wait: %d bytes of copies, %d in all, at most %d", v.Tokens(), waiting, got, c.bytes(), most)
+		v.Pages = slices.Clone(v.Pages)
+		for i := range v.Pages[:min(from/16, len(v.Pages)-1)] {
+			v.Pages[i].Data = nil
 		}
+		if got := refresh(few, v); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%d tokens: clusters differ", n)
+		}
+		if from < n {
+			if grouped++; from != 300-24+(grouped-1)*64 || want.Done != from+64 || n != from+64+24+1 {
+				t.Errorf("%d tokens: those from %d on were read, the next to group are from %d on", n, from, want.Done)
+			}
+		}
+		groups, batches := len(want.Sizes), 0
+		for _, b := range want.Batches {
+			batches += len(b.Of)
+		}
+		if got := few.Bytes(); got != int64(4*groups*(2*k.dim+1)+batches) {
+			t.Errorf("%d tokens: %d bytes of %d clusters", n, got, groups)
+		}
+	}
+	if grouped != 2 {
+		t.Errorf("tokens were grouped %d times", grouped)
+	}
+	pos := slices.Clone(k.s.PositionList(0, 0))
+	pos[len(pos)-1]++
+	if n := few.Head(0).ReadsFrom(pos, 0); n != 4 {
+		t.Errorf("other tokens than those that were grouped: those from %d on are read", n)
+	}
+	if n := few.Head(0).ReadsFrom(pos[:91], 0); n != 91 {
+		t.Errorf("too few tokens to group: those from %d on are read", n)
 	}
 }

@@ -66,12 +66,12 @@ func MostJoint(need policy.Sketch, kvHeads, dim, tokens int, keys kvpage.Elem) i
 	return s.Bytes
 }
 
-// clusters adds a Clusters: every cluster has a token, and what is not grouped yet is copied where there are tiers.
+// clusters adds a Clusters: every cluster has a token.
 func (s *Size) clusters(need *policy.ClusterSketch, dim, tokens int) {
 	row, least := dim+need.ValueDim, 8/float64(need.Update) // clusters a token: of generated text at least 8 a time
 	rate := max(1/float64(need.Size), least)
 	groups := min(int(float64(tokens)*rate)+4+8*(tokens/max(need.Segment, 1)), tokens)
-	s.Bytes += int64(4*groups*(row+1) + tokens*memberBytes(groups) + 4*waitingRoom(need, tokens)*row)
+	s.Bytes += int64(4*groups*(row+1) + tokens*memberBytes(groups))
 }
 
 // product adds a Product.

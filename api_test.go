@@ -122,7 +122,7 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for what, x := range map[string]terrace.Message{"role": {Role: "usr"}, "a user's call": {Role: "user", Calls: []terrace.Call{{Name: "f", Arguments: "{}"}}}, "arguments": {Role: "assistant", Calls: []terrace.Call{{Name: "f", Arguments: "1"}}}, "ID": {Role: "user", CallID: "1"}} {
+	for what, x := range map[string]terrace.Message{"role": {Role: "usr"}, "a user's call": {Role: "user", Calls: []terrace.Call{{Name: "f", Arguments: "{}"}}}, "a user's thought": {Role: "user", Content: "x", Thought: "y"}, "a call of nothing": {Role: "assistant", Calls: []terrace.Call{{Arguments: "{}"}}}, "arguments": {Role: "assistant", Calls: []terrace.Call{{Name: "f", Arguments: "1"}}}, "ID": {Role: "user", CallID: "1"}} {
 		if _, err := terrace.Text(m.Chat(t.Context(), []terrace.Message{x}, terrace.Settings{})); !errors.Is(err, terrace.ErrOption) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -136,7 +136,7 @@ func TestFormats(t *testing.T) {
 
 // TestChatIsTheServers: a chat with turns, calls and results is answered as over HTTP.
 func TestChatIsTheServers(t *testing.T) {
-	const shown = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.reasoning_content }}{{ m.tool_call_id }}{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments.n }}]{% endfor %}\n{% endfor %}{% for x in tools or [] %}{{ x.function.name }}{% endfor %}<assistant>"
+	const shown = "{% for m in messages %}<{{ m.role }}>{{ m.content if m.content is string else 'nothing said' }}{{ m.reasoning_content }}{{ m.tool_call_id }}{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments.n }}]{% endfor %}\n{% endfor %}{% for x in tools or [] %}{{ x.function.name }}: {{ x.function.description }}{% endfor %}<assistant>"
 	m := open(t, terrace.Options{Template: shown})
 	talk := []terrace.Message{{Role: "system", Content: "be short <|im_end|>"}, {Role: "user", Content: "how many?"},
 		{Role: "assistant", Thought: "let me see", Calls: []terrace.Call{{ID: "call_1", Name: "count", Arguments: `{"n": 3}`}}}, {Role: "tool", CallID: "call_1", Content: "7"}}
@@ -183,6 +183,13 @@ func TestChatIsTheServers(t *testing.T) {
 func TestThoughts(t *testing.T) {
 	m := open(t, terrace.Options{Template: "{{ messages[0].content }}<think>\n{# </think> #}"})
 	user := []terrace.Message{{Role: "user", Content: "x"}}
+	bounded := taken(t, m.Chat(t.Context(), user, terrace.Settings{MaxTokens: 40, Thought: 6, IgnoreEnd: true}))
+	if n := bounded.Use.ThoughtTokens; n < 6 || n > 12 || len(bounded.Tokens) != 40 {
+		t.Errorf("a thought of 6 tokens and what closes it: %d of %d", n, len(bounded.Tokens))
+	}
+	if n := taken(t, m.Generate(t.Context(), "x", terrace.Settings{MaxTokens: 5, IgnoreEnd: true})).Use.ThoughtTokens; n != 0 {
+		t.Errorf("%d tokens of thought in a text", n)
+	}
 	reply, err := terrace.Reply(m.Chat(t.Context(), user, terrace.Settings{MaxTokens: 40, Thought: 6, IgnoreEnd: true}))
 	if err != nil || reply.Thought == "" || reply.Content == "" || strings.Contains(reply.Content, "think>") || reply.Role != "assistant" {
 		t.Errorf("%+v, %v", reply, err)

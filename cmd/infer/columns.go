@@ -18,12 +18,18 @@ const plainWidth = 80
 
 // terminalWidth is the width of the terminal that w is, in columns.
 func terminalWidth(w io.Writer) int {
+	width, _ := terminalSize(w)
+	return width
+}
+
+// terminalSize is the width and height of the terminal that w is, in columns and lines; 0 lines = not known.
+func terminalSize(w io.Writer) (width, height int) {
 	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-			return width
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width, height
 		}
 	}
-	return plainWidth
+	return plainWidth, 0
 }
 
 // shortened is s in at most n characters; what is cut is an ellipsis.

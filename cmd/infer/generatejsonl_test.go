@@ -57,7 +57,7 @@ func TestGenerateRows(t *testing.T) {
 {"id":[1],"meta":{"x":1},"prompt":"bcd","temperature":0,"logprobs":2}
 
 {"prompt":"abcabcabcabcabc","policy":"streaming_llm:sinks=1,budget=8","seed":9}
-{"prompt":"a","temprature":1}
+{"id":7,"meta":"m","prompt":"a","temprature":1}
 nonsense
 {"prompt":"a","messages":[]}
 {"messages":[{"role":"user","content":"a"}]}
@@ -90,8 +90,8 @@ nonsense
 			t.Errorf("row %d: %+v\nalone: %+v", row, g, want)
 		}
 	}
-	if got[1].ID != "a" || fmt.Sprint(got[2].ID, got[2].Meta) != "[1] map[x:1]" {
-		t.Errorf("ids and meta: %+v %+v", got[1], got[2])
+	if got[1].ID != "a" || fmt.Sprint(got[2].ID, got[2].Meta) != "[1] map[x:1]" || fmt.Sprint(got[5].ID, got[5].Meta) != "7m" || got[6].ID != nil {
+		t.Errorf("ids and meta: %+v %+v, of wrong rows %+v %+v", got[1], got[2], got[5], got[6])
 	}
 	for i, p := range got[2].Logprobs { // greedy: the token is the likeliest
 		if p.ID != got[2].TokenIDs[i] || len(p.Top) != 2 || p.Top[0].ID != p.ID || p.Top[0].Logprob != p.Logprob || p.Top[1].Logprob > p.Logprob || math.Exp(p.Logprob) > 1 {

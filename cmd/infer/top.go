@@ -37,7 +37,7 @@ func newTop(a *app) *cobra.Command {
 		RunE:    func(*cobra.Command, []string) error { return c.run() },
 	}
 	p := cmd.Flags()
-	p.StringVar(&c.addr, "addr", "127.0.0.1:8080", "address of the server, HOST:PORT")
+	p.StringVar(&c.addr, "addr", "127.0.0.1:8080", "address of the server, HOST:PORT or as it says it, http://HOST:PORT")
 	p.StringVar(&c.keyFile, "api-key-file", "", "file whose first line is the server's key")
 	p.BoolVar(&c.once, "once", false, "print one picture and end")
 	p.BoolVar(&c.asJSON, "json", false, "print a JSON object a picture")
@@ -75,6 +75,7 @@ type served struct {
 }
 
 func (c *topCommand) run() error {
+	c.addr = strings.TrimSuffix(strings.TrimPrefix(c.addr, "http://"), "/") // as a server says where it is
 	if _, _, err := net.SplitHostPort(c.addr); err != nil {
 		return usageErrorf("--addr %s: %v", c.addr, err)
 	}
@@ -105,9 +106,10 @@ func (c *topCommand) run() error {
 		case c.asJSON:
 			_, err = fmt.Fprintln(c.stdout, data)
 		case live:
-			err = c.draw(now, before, "\x1b[H", "\x1b[K\n", "\x1b[J")
+			width, height := terminalSize(c.stdout)
+			err = c.draw(now, before, pane{home: "\x1b[H", end: "\x1b[K\n", rest: "\x1b[J", width: width, height: height})
 		default:
-			err = c.draw(now, before, "", "\n", "")
+			err = c.draw(now, before, pane{end: "\n"})
 		}
 		if err != nil || !live && (c.once || !c.asJSON) {
 			return err
@@ -153,8 +155,28 @@ func (c *topCommand) watch() (*http.Response, error) {
 	return nil, fmt.Errorf("%s answers %s%s: %s", c.addr, answer.Status, hint, oneLine(fmt.Errorf("%s", text)))
 }
 
+// pane is where a picture goes: what begins it, ends its lines, and clears what is behind it; on a terminal of a size, 0 = any.
+type pane struct {
+	home, end, rest string
+	width, height   int
+}
+
+// fit is a picture's lines as the screen shows them: one that went on below, or beyond the last, would move those drawn next.
+func (s *pane) fit(picture string) string {
+	lines := strings.Split(strings.TrimSuffix(picture, "\n"), "\n")
+	if over := len(lines) - (s.height - 1); s.height > 1 && over > 0 {
+		lines = append(lines[:s.height-2], fmt.Sprintf("… %d lines more", over+1))
+	}
+	for i := range lines {
+		if s.width > 0 {
+			lines[i] = shortened(lines[i], s.width)
+		}
+	}
+	return s.home + strings.Join(lines, s.end) + s.end + s.rest
+}
+
 // draw prints a picture; rates are those since the one before.
-func (c *topCommand) draw(now, before *served, home, end, rest string) error {
+func (c *topCommand) draw(now, before *served, on pane) error {
 	var out strings.Builder
 	seconds := 0.0
 	if before != nil {
@@ -201,6 +223,6 @@ func (c *topCommand) draw(now, before *served, home, end, rest string) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(c.stdout, home+strings.ReplaceAll(visible(out.String(), "\n"), "\n", end)+rest)
+	_, err := io.WriteString(c.stdout, on.fit(visible(out.String(), "\n")))
 	return err
 }

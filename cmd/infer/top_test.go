@@ -29,7 +29,7 @@ func TestTop(t *testing.T) {
 	if err := os.WriteFile(key, []byte("\ufeffsecret\nother\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := inferCommand(t, "top", "--addr", addr, "--api-key-file", key)
+	code, out, errs := inferCommand(t, "top", "--addr", server.URL+"/", "--api-key-file", key)
 	for _, want := range []string{"1 running, 2 waiting, 25.0 tokens/s, 25.0 % of what", "host to ssd: 4MiB, 2MiB/s", `quest\x1b[31m`} {
 		if code != exitDone || !strings.Contains(out, want) {
 			t.Errorf("exit %d, no %q in %q, %s", code, want, out, errs)
@@ -49,5 +49,20 @@ func TestTop(t *testing.T) {
 	}
 	if code, _, errs = inferCommand(t, "top", "--addr", addr, "--api-key-file", key, "--json"); code != exitFailed || !strings.Contains(errs, "has ended the stream") {
 		t.Errorf("after the stream's end: exit %d, %s", code, errs)
+	}
+}
+
+// TestTopFits: a picture is cut to the terminal, so that the next one lies over it line by line; elsewhere it is whole.
+func TestTopFits(t *testing.T) {
+	const picture = "123456789\nab\nc\nd\n"
+	for want, s := range map[string]pane{
+		"123456789\nab\nc\nd\n":          {end: "\n"},
+		"<12345…|ab|c|d|>":               {home: "<", end: "|", rest: ">", width: 6, height: 5},
+		"<123456789|ab|… 2 lines more|>": {home: "<", end: "|", rest: ">", width: 20, height: 4},
+		"<123456789|ab|c|d|>":            {home: "<", end: "|", rest: ">", width: 9},
+	} {
+		if got := s.fit(picture); got != want {
+			t.Errorf("%+v: %q, want %q", s, got, want)
+		}
 	}
 }

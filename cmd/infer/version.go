@@ -17,7 +17,7 @@ import (
 const version = "0.1.0"
 
 // commit is what a build without version control stamps: go build -ldflags "-X main.commit=$(git rev-parse HEAD)" (the Makefile
-// does, with "+" behind it where there are changes).
+// does, with "+" behind it where there are changes). The Go tool stamps none into what 'go run' makes, or in a worktree of git.
 var commit string
 
 // archived is the commit that 'git archive' has written into a source archive; in a checkout it is a placeholder.
@@ -33,7 +33,7 @@ func newVersion(a *app) *cobra.Command {
 		Short: "Which release this is, and the commit it was built from",
 		Args:  noCommand,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.stdout, "infer version %s\n", versionLine())
+			_, err := fmt.Fprintf(a.stdout, "infer version %s\n", buildLine())
 			return err
 		},
 	}

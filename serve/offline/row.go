@@ -115,7 +115,7 @@ type Logprob struct {
 func parse(line []byte) (*Row, error) {
 	var r Row
 	if err := json.Unmarshal(line, &r, json.RejectUnknownMembers(true)); err != nil {
-		return &Row{}, rowError(err)
+		return named(line), rowError(err)
 	}
 	if r.CustomID != nil || r.URL != nil {
 		return &r, r.checkBatch()
@@ -133,6 +133,19 @@ func parse(line []byte) (*Row, error) {
 		return &r, errors.New("the prompt is empty")
 	}
 	return &r, nil
+}
+
+// named is a line that is not understood, with what it is to be given back under as far as that can be read.
+func named(line []byte) *Row {
+	var x struct {
+		ID       jsontext.Value `json:"id"`
+		Meta     jsontext.Value `json:"meta"`
+		CustomID *string        `json:"custom_id"`
+	}
+	if json.Unmarshal(line, &x) != nil {
+		return &Row{}
+	}
+	return &Row{ID: x.ID, Meta: x.Meta, batchLine: batchLine{CustomID: x.CustomID}}
 }
 
 // batchRoutes are those that a batch file may ask.

@@ -147,6 +147,7 @@ func glm4LiteFigures(v *view) {
 }
 
 func mistral4Figures(v *view) {
+	v.ropeOfClass(`{"rope_type": "yarn", "factor": 128, "original_max_position_embeddings": 8192, "beta_fast": 32, "beta_slow": 1, "mscale_all_dim": 1, "mscale": 1, "llama_4_scaling_beta": 0.1}`)
 	if !v.latentFigures(defaults{heads: 32, context: 1048576, eps: 1e-6}, latent{256, 1024, 64, 64, 128}, 10000) {
 		return
 	}

@@ -19,11 +19,12 @@ func init() {
 }
 
 func ministral3Figures(v *view) {
-	if !llamaBasics(v, defaults{heads: 32, kvHeads: 8, headDim: 128, context: 262144, eps: 1e-5}, 1e6) {
+	v.ropeOfClass(`{"rope_type": "yarn", "rope_theta": 1e6, "factor": 16, "original_max_position_embeddings": 16384, "beta_fast": 32, "beta_slow": 1, "mscale_all_dim": 1, "mscale": 1, "llama_4_scaling_beta": 0.1}`)
+	if !llamaBasics(v, defaults{heads: 32, kvHeads: 8, headDim: 128, context: 262144, eps: 1e-5}, 10000) {
 		return
 	}
 	v.window(0)
-	r := v.rotary("full_attention", "rope_theta", 1e6)
+	r := v.rotary("full_attention", "rope_theta", 10000)
 	if beta := r.params.floatOr("llama_4_scaling_beta", 0, 0, 1e3); beta > 0 {
 		v.setFloat("attention.temperature_scale", beta)
 		v.setInt("attention.temperature_length", v.original(r))
@@ -54,8 +55,8 @@ func olmo3Figures(v *view) {
 		return
 	}
 	v.activation("hidden_act", "silu")
-	v.rope(10000)
-	v.slidingRope(10000)
+	v.rope(500000)
+	v.slidingRope(500000)
 	v.window(4096)
 	v.windowLayers(butEach(4))
 }
@@ -110,7 +111,7 @@ func glm4Figures(v *view) {
 }
 
 func glm4Tensors(v *view) {
-	bias := v.cfg.boolOr("attention_bias", false)
+	bias := v.cfg.boolOr("attention_bias", true)
 	v.outer(0)
 	v.eachLayer("model.layers.", func(i int, name, hfName string) {
 		v.attention(i, name, hfName, bias, false)
@@ -182,7 +183,7 @@ func graniteSWAFigures(v *view) {
 		return
 	}
 	v.window(4096)
-	v.windowLayers(butEach(4))
+	v.windowLayers(func(i int) bool { return i%4 != 0 })
 	const key = "layer_rope_theta"
 	if v.cfg.has(key) {
 		bases := v.cfg.numbers(key, v.layers, 0, maxTheta)

@@ -14,7 +14,7 @@ func falconH1Figures(v *view) {
 	c := v.cfg
 	v.activation("hidden_act", "silu")
 	v.siluConvolution()
-	v.rope(100000)
+	v.rope(10000)
 	v.setFloat("embedding_scale", v.multiplier("embedding_multiplier"))
 	v.setFloat("logit_scale", v.multiplier("lm_head_multiplier"))
 	inner := int(c.floatOr("mamba_expand", 2, 0.01, 64) * float64(v.hidden))

@@ -7,6 +7,7 @@ func gptOSSFigures(v *view) {
 	if !v.figures(usualNames, defaults{heads: 64, kvHeads: 8, headDim: 64, context: 131072, eps: 1e-5}) {
 		return
 	}
+	v.ropeOfClass(`{"rope_type": "yarn", "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false, "original_max_position_embeddings": 4096}`)
 	v.rope(150000)
 	v.setOurs("rope.scaling.truncate", v.ropeParameters("full_attention").boolOr("truncate", true))
 	v.window(128)

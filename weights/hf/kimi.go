@@ -49,7 +49,7 @@ func kimiFigures(v *view) {
 	v.setInt("expert_group_used_count", c.intOr("topk_group", 1, 1, maxExperts))
 	v.setInt("expert_gating_func", sigmoidGating)
 	v.set("expert_weights_norm", c.boolOr("moe_renormalize", true))
-	v.setFloat("expert_weights_scale", c.floatOr("routed_scaling_factor", 1, 1e-6, 1e6))
+	v.setFloat("expert_weights_scale", c.floatOr("routed_scaling_factor", 2.446, 1e-6, 1e6))
 	v.refuseUnless(c.stringOr("moe_router_activation_func", "sigmoid") == "sigmoid", "moe_router_activation_func is not sigmoid")
 	if c.has("mlp_layer_types") {
 		v.setInt("leading_dense_block_count", 0)

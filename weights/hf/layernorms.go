@@ -128,6 +128,7 @@ func apertusFigures(v *view) {
 		return
 	}
 	v.refuseUnless(v.cfg.stringOr("hidden_act", "xielu") == "xielu", "hidden_act is %q, want xielu", v.cfg.stringOr("hidden_act", ""))
+	v.ropeOfClass(`{"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 8192, "low_freq_factor": 1, "high_freq_factor": 4}`)
 	v.rope(12e6)
 }
 

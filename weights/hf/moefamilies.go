@@ -194,10 +194,11 @@ func mellumFigures(v *view) {
 		return
 	}
 	v.activation("hidden_act", "silu")
+	v.ropeOfClass(`{"full_attention": {"rope_theta": 5e5}, "sliding_attention": {"rope_theta": 1e4}}`)
 	v.rope(500000)
 	v.slidingRope(500000)
 	v.window(1024)
-	v.windowLayers(butEach(4))
+	v.windowLayers(none)
 	v.experts(64, 8)
 	v.expertWidth("moe_intermediate_size", 896)
 	v.set("expert_weights_norm", v.cfg.boolOr("norm_topk_prob", true))
@@ -227,10 +228,11 @@ func lagunaFigures(v *view) {
 		return
 	}
 	v.activation("hidden_act", "silu")
+	v.ropeOfClass(`{"full_attention": {"rope_theta": 5e5, "partial_rotary_factor": 0.5}, "sliding_attention": {"rope_theta": 1e4}}`)
 	v.rope(500000)
 	v.slidingRope(10000)
 	v.window(512)
-	v.windowLayers(func(i int) bool { return i%4 != 0 })
+	v.windowLayers(none)
 	const key = "num_attention_heads_per_layer"
 	if list := v.cfg.list(key, v.layers); list != nil {
 		heads := make([]int32, v.layers)

@@ -1,6 +1,10 @@
 package hf
 
-import "math"
+import (
+	"math"
+
+	"terrace/weights/strictjson"
+)
 
 const (
 	maxTheta  = 1e12
@@ -63,6 +67,18 @@ func (v *view) rotary(layerType, thetaKey string, defTheta float64) rotary {
 		v.faults.add("%s: rope rotates %d of head_dim %d dimensions (partial_rotary_factor), want an even number: %w", v.cfg.where, r.dim, v.headDim, ErrConfig)
 	}
 	return r
+}
+
+// ropeOfClass is how a class scales rotation where the config does not say: a JSON object of rope_parameters.
+func (v *view) ropeOfClass(parameters string) {
+	if v.cfg.has("rope_parameters") || v.cfg.has("rope_scaling") {
+		return
+	}
+	p, err := strictjson.Object([]byte(parameters))
+	if err != nil {
+		panic(err)
+	}
+	v.cfg.values["rope_parameters"] = p
 }
 
 // rope publishes the one rotary embedding of a model whose layers all rotate alike.

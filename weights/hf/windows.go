@@ -17,6 +17,9 @@ func (v *view) windowLayers(def func(i int) bool) {
 	}
 }
 
+// none is the pattern of no layer.
+func none(int) bool { return false }
+
 // butEach is a pattern in which every period-th layer sees all and the others slide.
 func butEach(period int) func(i int) bool { return func(i int) bool { return (i+1)%period != 0 } }
 

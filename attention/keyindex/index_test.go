@@ -55,6 +55,7 @@ func (k *keyed) add(n int) {
 	if err := k.s.Append(0, x, x, pos); err != nil {
 		k.t.Fatal(err)
 	}
+	k.s.Settle(0) // indexes are asked behind the attention of what was appended
 }
 
 func (k *keyed) rows() [][]float32 {

@@ -222,9 +222,7 @@ func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor
 	if attended := p.fromDrives(layer); attended != nil {
 		return attended, nil
 	}
-	p.kv.BeginBeside()
-	attended, err := p.e.backend.Attend(&p.rows, layer, q, seqs)
-	p.kv.EndBeside()
+	attended, err := attendBeside(p, layer, q, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -239,6 +237,13 @@ func (p *pass) attend(layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor
 	}
 	p.kv.Attended(layer, out)
 	return attended, nil
+}
+
+// attendBeside is the backend's attention, on the same threads as what is decided of the next layer.
+func attendBeside(p *pass, layer int, q *tensor.Dense, seqs []attention.Seq) (*tensor.Dense, error) {
+	p.kv.BeginBeside()
+	defer p.kv.EndBeside() // after a panic too: nothing of this pass may wait in the pool
+	return p.e.backend.Attend(&p.rows, layer, q, seqs)
 }
 
 // prune follows what is active of a pruned prompt in the layers behind a pruning layer, in decode steps; what a prompt prunes

@@ -84,10 +84,10 @@ func (a *alongside) begin() (tasks int) {
 		if d := r.Sequence.res.settling(); r.Err == nil && d.asking(layer) && d.layers[layer].request.unscored {
 			x.hot, x.c = &d.layers[layer].request, d.c
 			x.shown = d.shown(layer)
-			x.n, x.scans = d.beginHot(layer)
+			x.n, x.scans = beginHot(d, layer)
 		} else if x.c = r.ahead(layer); x.c != nil && !x.c.layers[layer].prepared {
 			x.shown = x.c.ranking(layer, r.Sequence.sel.ahead(layer))
-			x.n, x.scans = r.Sequence.sel.beginTokens(&r.Sequence.sel.layers[layer], x.shown)
+			x.n, x.scans = beginTokens(r.Sequence.sel, &r.Sequence.sel.layers[layer], x.shown)
 		} else {
 			continue
 		}
@@ -119,9 +119,9 @@ func (a *alongside) task(worker, i int) {
 	}
 	switch {
 	case x.hot != nil:
-		x.c.drive.endHot(x.shown, x.scans)
+		endHot(x.c.drive, x.shown, x.scans)
 	case x.scans:
-		sel.endTokens(&sel.layers[x.shown.Index], x.shown)
+		endTokens(sel, &sel.layers[x.shown.Index], x.shown)
 	default:
 		x.err = sel.ask(&sel.layers[x.shown.Index], x.c.t.obs.reader.views, x.shown)
 	}

@@ -124,7 +124,7 @@ func (c *cached) begin(layer int, q []float32, seq *attention.Seq) error {
 	if c.drive.serves(layer) {
 		sel.refreshHot(l, seq.Views, shown, c.drive.layers[layer].hot)
 	} else {
-		if err := c.ungrouped(l, shown); err != nil {
+		if err := ungrouped(c, l, shown); err != nil {
 			return err
 		}
 		if err := sel.refresh(l, seq.Views, shown); err != nil {
@@ -141,7 +141,7 @@ func (c *cached) begin(layer int, q []float32, seq *attention.Seq) error {
 }
 
 // ungrouped brings into host memory what the index is about to read of a layer's earlier tokens.
-func (c *cached) ungrouped(l *selected, shown *policy.Layer) error {
+func ungrouped(c *cached, l *selected, shown *policy.Layer) error {
 	first := int32(-1)
 	for g, pos := range shown.Pos {
 		if from := l.readsFrom(g, pos, 0); from < len(pos) && (first < 0 || pos[from] < first) {
@@ -224,7 +224,7 @@ func (c *cached) fetch(layer int) error {
 	}
 	c.layers[layer].whole = false
 	l.kept = copyPicks(l.kept, sel.picks.Heads)
-	c.countGroups(layer, l.kept[0])
+	countGroups(c, layer, l.kept[0])
 	return c.cache.Begin(layer, l.kept, sel.ranks)
 }
 

@@ -93,7 +93,7 @@ func (f *Shared) askAll(later bool) {
 		} else if later {
 			continue
 		}
-		x.h.scoreHot(x.layer)
+		scoreHot(x.h, x.layer)
 	}
 	f.asking = f.asking[:0]
 }
@@ -180,19 +180,19 @@ func (h *driveScoring) shown(layer int) *policy.Layer {
 }
 
 // scoreHot scores the tokens that the host holds keys of.
-func (h *driveScoring) scoreHot(layer int) {
+func scoreHot(h *driveScoring, layer int) {
 	defer h.c.t.f.o.Trace.Layer(trace.Score, "hot", layer).End()
-	tasks, scans := h.beginHot(layer)
+	tasks, scans := beginHot(h, layer)
 	if scans {
 		scan := &h.c.t.sel.tokens.scan
 		h.c.t.f.o.Pool.Run(tasks, scan.Chunk)
 	}
-	h.endHot(h.shown(layer), scans)
+	endHot(h, h.shown(layer), scans)
 	h.counted(&h.layers[layer].request)
 }
 
 // beginHot is scoreHot in parts: tasks of the scan, behind the last of which is endHot; scans is false where that is all.
-func (h *driveScoring) beginHot(layer int) (tasks int, scans bool) {
+func beginHot(h *driveScoring, layer int) (tasks int, scans bool) {
 	sel, hl := h.c.t.sel, &h.layers[layer]
 	h.scores = sized(h.scores, len(hl.hot.index))
 	if x := sel.layers[layer].index; len(h.scores) > 0 && x.CanScan() {
@@ -202,7 +202,7 @@ func (h *driveScoring) beginHot(layer int) (tasks int, scans bool) {
 }
 
 // endHot merges the host's scores.
-func (h *driveScoring) endHot(l *policy.Layer, scanned bool) {
+func endHot(h *driveScoring, l *policy.Layer, scanned bool) {
 	hl := &h.layers[l.Index]
 	hot, a := hl.hot, &hl.request
 	if !scanned {
@@ -244,7 +244,7 @@ func (h *driveScoring) settle(layer int, picks *policy.Selection) error {
 	t, hl := h.c.t, &h.layers[layer]
 	a := &hl.request
 	if a.unscored { // nobody attended beside it
-		h.scoreHot(layer)
+		scoreHot(h, layer)
 	}
 	hl.open = false
 	l := t.Layer(layer, 1)

@@ -311,7 +311,7 @@ func (s *scenario) layer(p *Pass, layer int, phase kernels.Phase) error {
 	p.Overlap(layer + 1)
 	s.settle()
 	if s.pause > 0 {
-		time.Sleep(s.pause) // of the bubble
+		<-time.After(s.pause) // of the bubble
 	}
 	return nil
 }

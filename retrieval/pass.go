@@ -312,14 +312,14 @@ func (p *Pass) Attended(layer int, out []float32) {
 		t, n := r.Sequence, len(r.Pos)
 		if r.Err == nil {
 			if !r.Reading.byLayer() {
-				p.settle(t, layer)
+				settleRead(p, t, layer)
 			}
 			switch {
 			case r.Reading == LastChunk:
 				p.fail(i, t.EndPrompt(layer, r.New))
 			case r.Reading == Step:
 				if t.sel != nil && p.ChangesOutput() {
-					t.sel.addUnread(layer, out[row*width:(row+n)*width])
+					addUnread(t.sel, layer, out[row*width:(row+n)*width])
 				}
 				p.fail(i, t.endStep(layer))
 				if r.Err == nil {
@@ -334,8 +334,8 @@ func (p *Pass) Attended(layer int, out []float32) {
 	}
 }
 
-// settle quantizes what a layer that keeps keys and values has read in full precision.
-func (p *Pass) settle(t *Sequence, layer int) {
+// settleRead quantizes what a layer that keeps keys and values has read in full precision.
+func settleRead(p *Pass, t *Sequence, layer int) {
 	if p.f.o.Shape.Layers.Keeps(layer) && t.onDrives() == nil {
 		t.seq.Settle(layer)
 	}
@@ -354,7 +354,7 @@ func (t *Sequence) Release(layer int) error {
 func (p *Pass) Release(layer int) {
 	layers := p.f.o.Shape.Layers
 	for i := range p.Rows {
-		p.settle(p.Rows[i].Sequence, layer)
+		settleRead(p, p.Rows[i].Sequence, layer)
 	}
 	owner := layers.Owner(layer)
 	if owner < 0 || layers.LastReader(owner) != layer && layers[owner].KV.Window == 0 {

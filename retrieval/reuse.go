@@ -20,7 +20,7 @@ func (u ReuseUse) Plus(x ReuseUse) ReuseUse {
 }
 
 // countGroups counts the groups among a layer's picks, which all KV heads share, before they are fetched.
-func (c *cached) countGroups(layer int, picks []int32) {
+func countGroups(c *cached, layer int, picks []int32) {
 	grouped, ok := c.t.set.Selector.(policy.Grouped)
 	if !ok {
 		return

@@ -114,7 +114,7 @@ func (s *selector) indexBytes() (n int64) {
 }
 
 // scannedBytes is what was read to score tokens with, by the index and by the policy.
-func (s *selector) scannedBytes() int64 {
+func scannedBytes(s *selector) int64 {
 	if s == nil {
 		return 0
 	}
@@ -227,7 +227,7 @@ func (s *selector) ask(l *selected, views []attention.View, shown *policy.Layer)
 	switch {
 	case len(s.heads.each) > 0:
 		s.heads.ask(l, views, shown)
-	case s.rankTokens(l, shown):
+	case rankTokens(s, l, shown):
 		s.ranks = append(s.ranks, s.tokens.scores)
 	default:
 		shown.Spread, shown.Workers = s.t.pool().Run, s.t.pool().Threads()
@@ -267,7 +267,7 @@ func (s *selector) wantNorm(layer int, seq *attention.Seq) {
 }
 
 // addUnread makes a step's attention output [Heads·ValueDim] that of what was read and of what stands for the rest.
-func (s *selector) addUnread(layer int, out []float32) {
+func addUnread(s *selector, layer int, out []float32) {
 	l := &s.layers[layer]
 	if len(l.share) > 0 {
 		s.means.add(layer, l.share, out)
@@ -289,7 +289,7 @@ func (s *selector) indexError(err error) error {
 }
 
 // rankTokens asks a policy that ranks tokens by one integer sum each; false where it ranks them another way.
-func (s *selector) rankTokens(l *selected, shown *policy.Layer) bool {
+func rankTokens(s *selector, l *selected, shown *policy.Layer) bool {
 	if !s.scans(l, shown) {
 		return false
 	}
@@ -318,14 +318,14 @@ func (s *selector) chooseTokens(shown *policy.Layer) {
 
 // beginTokens is ask in parts, for a policy that ranks tokens so: tasks of the scan, behind the last of which is endTokens. scans is false where
 // ask is the one task.
-func (s *selector) beginTokens(l *selected, shown *policy.Layer) (tasks int, scans bool) {
+func beginTokens(s *selector, l *selected, shown *policy.Layer) (tasks int, scans bool) {
 	if !s.scans(l, shown) || shown.Tokens(0) == 0 {
 		return 1, false
 	}
 	return s.tokens.scan.Begin(l.index, &s.tokens.query, shown.KeyDim, s.tokens.scores, s.t.f.o.Pool.Threads()), true
 }
 
-func (s *selector) endTokens(l *selected, shown *policy.Layer) {
+func endTokens(s *selector, l *selected, shown *policy.Layer) {
 	defer s.t.decided(time.Now())
 	s.picks.Reset(shown.KVHeads)
 	s.chooseTokens(shown)

@@ -143,7 +143,7 @@ func (t *Sequence) StepReads() (tokens, headsRead int64) { return t.stepTokens, 
 // StepBytes are the bytes that decode steps read on the host to attend: K and V of the tokens read, in the cache's element types,
 // and what the policy scanned to choose them (sketches, bounds, codes; keys, where it scores with these), once a KV head however
 // many query heads share it, and wherever they lay. What a drive scores where it lies is not in it.
-func (t *Sequence) StepBytes() (kv, scanned int64) { return t.stepBytes, t.sel.scannedBytes() }
+func (t *Sequence) StepBytes() (kv, scanned int64) { return t.stepBytes, scannedBytes(t.sel) }
 
 // CountReads adds what a decode step reads of a layer.
 func (t *Sequence) CountReads(layer int, seq *attention.Seq) {

@@ -37,6 +37,10 @@ func scalarOf(f func(x []float32) float32) func(in [][]float32) []float32 {
 func ropeOf(f func(x []float32, heads, d, rot int, cos, sin []float32)) func(in [][]float32) []float32 {
 	return func(in [][]float32) []float32 {
 		n := len(in[0])
+		for i, angle := range in[1][:n/2] { // a rotation: the limit is of products no larger than the numbers
+			sin, cos := math.Sincos(float64(angle))
+			in[1][i], in[2][i] = float32(cos), float32(sin)
+		}
 		f(in[0], 1, n, n, in[1][:n/2], in[2][:n/2])
 		return in[0]
 	}

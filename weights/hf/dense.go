@@ -182,7 +182,7 @@ func graniteSWAFigures(v *view) {
 	if len(v.faults.list) > 0 {
 		return
 	}
-	v.window(4096)
+	v.window(128)
 	v.windowLayers(func(i int) bool { return i%4 != 0 })
 	const key = "layer_rope_theta"
 	if v.cfg.has(key) {

@@ -342,6 +342,7 @@ func TestClassDefaults(t *testing.T) {
 		{"glm4", "attention_bias", "blk.0.attn_q.bias", "[64]"},
 		{"gpt_oss", "rope_parameters", "gpt-oss.rope.scaling.factor", "32"},
 		{"gpt_oss", "rope_parameters", "terrace.rope.scaling.truncate", "false"},
+		{"granite_swa", "sliding_window", "granite_swa.attention.sliding_window", "128"},
 		{"granite_swa", "layer_types", "granite_swa.attention.sliding_window_pattern", "[0 1 1 1]"},
 		{"kimi_linear", "routed_scaling_factor", "kimi-linear.expert_weights_scale", "2.446"},
 		{"laguna", "layer_types", "laguna.attention.sliding_window_pattern", "1"},

@@ -70,7 +70,7 @@ func ParsePlacement(text string) (Placement, error) {
 		}
 	}
 	if p.Kind == PlaceFixed && (p.Method == "" || p.Keep == 0) {
-		return p, fmt.Errorf("policy: placement %s: want method=M,keep=K, as in fixed:method=keydiff,keep=0.5: %w", text, ErrParam)
+		return p, fmt.Errorf("policy: placement %s: want method=M,keep=K, as in fixed:method=keydiff,keep=0.5: %w", name, ErrParam)
 	}
 	if p.Kind == PlaceImpress && p.Keep == 0 {
 		p.Keep = 0.25 // IMPRESS's usual retention (algorithms.md of the papers, 5.12)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unicode"
 
 	"terrace/internal/nearest"
 )
@@ -239,6 +240,9 @@ func splitItems(name, text string) ([]item, error) {
 			key, value = positional, key
 		} else if !ok || key == "" || value == "" {
 			return nil, fmt.Errorf("policy: %s: %q: want key=value: %w", name, part, ErrParam)
+		}
+		if strings.ContainsFunc(key+value, unicode.IsControl) {
+			return nil, fmt.Errorf("policy: %s: %q holds a control character: want key=value on one line: %w", name, part, ErrParam)
 		}
 		items = append(items, item{key, value})
 	}

@@ -52,7 +52,8 @@ func FuzzParse(f *testing.F) {
 		f.Add(registry[plain(name)].info.Spec())
 	}
 	for _, spec := range []string{"adakv:criticalkv/", "adakv:/snapkv", "decoding:/", "topp:adakv/", "chunkkv:criticalkv/,ratio=0.4", "adakv:criticalkv/snapkv,ratio=0.5", "decoding:knorm:target_size=1k",
-		"adakv:/", "adakv:press=", "adakv: / ", "h2o+quest", "+", ":", "adakv:" + strings.Repeat("adakv/", 100) + "knorm", "adakv:" + strings.Repeat("adakv/", 7) + "adakv", "h2o:budget=-1", "snapkv:budget=NaN"} {
+		"adakv:/", "adakv:press=", "adakv: / ", "h2o+quest", "+", ":", "adakv:" + strings.Repeat("adakv/", 100) + "knorm", "adakv:" + strings.Repeat("adakv/", 7) + "adakv", "h2o:budget=-1", "snapkv:budget=NaN",
+		"adakv:0\n0", "h2o:budget=1\n0", "h2o:a\rb=1", "snapkv:budget=1,\n ratio=0\x000"} {
 		f.Add(spec)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

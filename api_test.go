@@ -229,6 +229,20 @@ func TestStoreOfModel(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for i, cached := range []bool{false, true} {
+		m := open(t, terrace.Options{Tiers: []string{"host=12MiB,prompts=4MiB", place + ",prompts=8MiB"}})
+		for p, err := range m.Generate(t.Context(), prompt, terrace.Settings{MaxTokens: 12}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Use != nil && (p.Use.CachedTokens >= 128) != cached {
+				t.Errorf("tiers' prompts, model %d: %d tokens", i, p.Use.CachedTokens)
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 	path, _ := tiny()
 	for _, bad := range []string{"host", "tape=1GiB", "ssd=,1GiB"} {
 		if _, err := terrace.Open(t.Context(), path, terrace.Options{Store: []string{bad}}); !errors.Is(err, terrace.ErrOption) {

@@ -187,14 +187,22 @@ func (o *Options) engine() (engine.Options, error) {
 		}
 		eo.KVTypeSet = true
 	}
-	for _, text := range o.Tiers {
-		t, err := tierspec.Parse(text)
-		if err != nil {
-			return eo, fmt.Errorf("terrace: %w", marked{err, ErrOption})
-		}
-		eo.Tiers = append(eo.Tiers, t)
+	if eo.Tiers, _, err = o.tiers(); err != nil {
+		return eo, err
 	}
 	return eo, nil
+}
+
+// tiers divides Options.Tiers into those of running texts and those of prompts.
+func (o *Options) tiers() (running, stored []tier.Tier, err error) {
+	specs := make([]tierspec.Spec, len(o.Tiers))
+	for i, text := range o.Tiers {
+		if specs[i], err = tierspec.Parse(text); err != nil {
+			return nil, nil, fmt.Errorf("terrace: %w", marked{err, ErrOption})
+		}
+	}
+	running, stored = tierspec.Split(specs)
+	return running, stored, nil
 }
 
 // addTexts gives the engine the texts that its own policy and those of single sessions have the model read, and a place to keep

@@ -10,6 +10,7 @@ import (
 
 	"terrace/engine"
 	"terrace/internal/kernels/quant"
+	"terrace/model"
 	"terrace/serve/meter/prom"
 	"terrace/weights/convert"
 	"terrace/weights/stream"
@@ -220,4 +221,38 @@ func TestWeightsBesideTier(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", use)
+}
+
+// TestExpertsShareABias: the experts of a layer are slices of one bias in memory, not each of a copy of all.
+func TestExpertsShareABias(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	spec := convert.Spec{Arch: "gpt-oss", Layers: 1, Hidden: 64, HeadDim: 32, Heads: 2, KVHeads: 1, SpecExperts: convert.SpecExperts{Experts: 8, ExpertsUsed: 2}, Vocab: 300, Context: 256, Seed: 7}
+	spec.SetDefaults()
+	if err := convert.Synthesize(t.Context(), path, spec, convert.Options{Type: quant.F32}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := f.Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, experts := range map[string][]*model.Linear{"gate": m.Params.Layers[0].ExpertGate, "up": m.Params.Layers[0].ExpertUp, "down": m.Params.Layers[0].ExpertDown} {
+		var all []float32
+		for e, l := range experts {
+			bias, err := l.BiasValues()
+			if err != nil || len(bias) != l.Rows {
+				t.Fatalf("%s, expert %d: %d numbers, %v", name, e, len(bias), err)
+			}
+			if e == 0 {
+				all = bias[:cap(bias)]
+			}
+			if len(all) != len(experts)*l.Rows || &all[e*l.Rows] != &bias[0] {
+				t.Errorf("%s, expert %d: its bias lies in an array of its own, or in one of %d numbers", name, e, len(all))
+			}
+		}
+	}
 }

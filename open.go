@@ -25,7 +25,7 @@ import (
 // Options of Open. The zero value is every default.
 type Options struct {
 	Policy       string   // KV policy of answers and sessions that name none, as --policy of infer: "h2o:budget=20%"; "" = full attention
-	Tiers        []string // where KV lies, fastest first: "host=256MiB", "ssd=/path,8GiB", "csd=unix:/socket"; none = host memory without a limit
+	Tiers        []string // where KV lies, fastest first: "host=256MiB", "ssd=/path,8GiB", "csd=unix:/socket"; none = host memory without a limit. ",prompts=SIZE" behind host or ssd, and valkey and s3, keep prompts as Store does
 	Weights      string   // of the model's weights at most so much lies in memory, the rest is read from its file as it is needed: "host=8GiB"; "" = all that is used
 	Memory       string   // one bound for the process, such as "8GiB": weights and KV are planned within it, said by Notice; "" = none, but that a model larger than what is free is bounded by that
 	ExpertBias   string   // trades the text for fewer reads of experts where Weights or Memory bounds them: "margin=20%", "experts=3" or both (docs/weights.md); "" = the text of all weights in memory
@@ -100,7 +100,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 	if _, err = o.engine(); err != nil { // before anything is fetched
 		return err
 	}
-	if specs, err := parseStores(o.Store); err != nil {
+	if specs, err := o.stores(); err != nil {
 		return err
 	} else if o.Memory != "" {
 		for _, s := range specs {
@@ -151,7 +151,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 
 // keepPrompts gives the engine its store.
 func (m *Model) keepPrompts(ctx context.Context, o *Options, name string) error {
-	specs, err := parseStores(o.Store)
+	specs, err := o.stores()
 	if err != nil || len(specs) == 0 {
 		return err
 	}
@@ -170,15 +170,20 @@ func (m *Model) keepPrompts(ctx context.Context, o *Options, name string) error 
 	return nil
 }
 
-// parseStores reads Options.Store.
-func parseStores(texts []string) (specs []contexts.Spec, err error) {
-	for _, text := range texts {
+// stores reads Options.Store, and what Options.Tiers keeps of prompts, which comes after it.
+func (o *Options) stores() (specs []contexts.Spec, err error) {
+	for _, text := range o.Store {
 		s, err := tierspec.Parse(text)
 		if err != nil {
 			return nil, fmt.Errorf("terrace: Store: %w", marked{err, ErrOption})
 		}
 		specs = append(specs, s)
 	}
+	_, stored, err := o.tiers()
+	if err != nil {
+		return nil, err
+	}
+	specs = append(specs, stored...)
 	if err := contexts.CheckSpecs(specs); err != nil {
 		return nil, fmt.Errorf("terrace: Store: %w", marked{err, ErrOption})
 	}

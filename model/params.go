@@ -20,7 +20,7 @@ type Linear struct {
 	From   int // first row in the tensor (leading dimensions flattened)
 	Rows   int
 	Cols   int
-	Bias   *weights.Tensor // [Rows from BiasFrom], nil = none
+	Bias   *Vector // [Rows from BFrom], shared by the parts of its tensor; nil = none
 	BFrom  int
 	// Run and Step take rows apart that lie interleaved: runs of Run rows, one every Step rows of the tensor from From on. 0 = all lie
 	// together.
@@ -163,12 +163,12 @@ func (l *Linear) Values() ([]float32, error) {
 	return out, nil
 }
 
-// BiasValues returns the bias as float32 [Rows], nil where there is none.
+// BiasValues returns the bias as float32 [Rows], which is not to be changed; nil where there is none.
 func (l *Linear) BiasValues() ([]float32, error) {
 	if l.Bias == nil {
 		return nil, nil
 	}
-	all, err := tensorValues(l.Bias)
+	all, err := l.Bias.Values()
 	if err != nil {
 		return nil, err
 	}

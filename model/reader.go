@@ -201,7 +201,7 @@ func (r *tensorReader) part(prefix string, total, from, rows, cols int) *Linear 
 	}
 	l := &Linear{Tensor: t, From: from, Rows: rows, Cols: cols}
 	if r.file.Has(prefix + ".bias") {
-		l.Bias, l.BFrom = r.tensor(prefix+".bias", total), from
+		l.Bias, l.BFrom = r.vector(prefix+".bias", total), from
 	}
 	return l
 }
@@ -239,7 +239,8 @@ func (r *tensorReader) expertParts(prefix string, count, total, from, rows, cols
 		out[e] = &Linear{Tensor: t, From: e*total + from, Rows: rows, Cols: cols}
 	}
 	if r.file.Has(prefix + ".bias") {
-		if bias := r.tensor(prefix+".bias", count, total); bias != nil {
+		if t := r.tensor(prefix+".bias", count, total); t != nil {
+			bias := &Vector{Tensor: t}
 			for e := range out {
 				out[e].Bias, out[e].BFrom = bias, e*total+from
 			}

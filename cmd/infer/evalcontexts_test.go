@@ -213,3 +213,27 @@ func TestTiersAndStores(t *testing.T) {
 		}
 	}
 }
+
+// TestPromptsOfTiers: a part of a host and of an ssd tier keeps prompts; a new process finds them, and a command that keeps none says so.
+func TestPromptsOfTiers(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kv")
+	tiers := []string{"--tier", "host=12MiB,prompts=4MiB", "--tier", "ssd=" + dir + ",64MiB,prompts=16MiB"}
+	for i, cached := range []bool{false, true} {
+		code, out, errs := inferWith(t, "", append([]string{"generate", "-m", tinyModel, "-t", "1", "--raw", "--prompt", strings.Repeat("ab c ", 24), "--max-tokens", "2", "--json"}, tiers...)...)
+		var j struct {
+			CachedTokens int `json:"cached_tokens"`
+			KV           struct {
+				BytesPeak map[string]int64 `json:"bytes_peak"`
+			} `json:"kv"`
+		}
+		if err := json.Unmarshal([]byte(out), &j); err != nil || code != 0 || errs != "" || (j.CachedTokens > 0) != cached || len(j.KV.BytesPeak) != 2 {
+			t.Errorf("run %d: %d %s %s %v", i, code, out, errs, err)
+		}
+	}
+	if code, out, errs := inferWith(t, "", "store", "stats", "--store", "ssd="+filepath.Join(dir, "prompts")+",16MiB"); code != 0 || !strings.Contains(out, "of 16MiB in 1 record") {
+		t.Errorf("what the folder keeps: %d %s %s", code, out, errs)
+	}
+	if code, _, errs := inferWith(t, "", append([]string{"bench", "-m", tinyModel}, tiers...)...); code != exitUsage || !strings.Contains(errs, "prompts are not kept here") {
+		t.Errorf("bench: %d %s", code, errs)
+	}
+}

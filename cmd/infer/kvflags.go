@@ -35,7 +35,7 @@ func (f *kvFlags) add(cmd *cobra.Command) {
 func (f *kvFlags) policyName() string { return orDefault(f.policy, orDefault(f.own, "full")) }
 
 // tierHelp says how a tier is given.
-var tierHelp = "tier of the KV cache, fastest first: " + tierspec.Forms(tierspec.Running) + " (repeats; device: xla backends; default: host without a cap); valkey and s3 are taken as --store"
+var tierHelp = "tier of the KV cache, fastest first: " + tierspec.Forms(tierspec.Running) + " (repeats; device: xla backends; default: host without a cap; valkey, s3 and what key prompts=SIZE names of host and ssd keep prompts, as --store)"
 
 // tierList reads tiers as a user gives them: the folders above theirs must be there.
 func tierList(specs []string) ([]tier.Tier, error) {
@@ -83,10 +83,22 @@ func (a *app) checkTiers(cmd *cobra.Command) error {
 	}
 	var own []string
 	for _, text := range specs {
-		if t, err := tierspec.Parse(text); err != nil || t.Of(tierspec.Running) || cmd.Flags().Lookup("store") == nil {
+		t, err := tierspec.Parse(text)
+		if err != nil || cmd.Flags().Lookup("store") == nil { // said below
 			own = append(own, text)
-		} else if err := cmd.Flags().Set("store", text); err != nil {
-			return err
+			continue
+		}
+		running, stored := tierspec.Split([]tier.Tier{t})
+		for _, r := range running {
+			if len(stored) > 0 {
+				text = r.String()
+			}
+			own = append(own, text)
+		}
+		for _, s := range stored {
+			if err := cmd.Flags().Set("store", s.String()); err != nil {
+				return err
+			}
 		}
 	}
 	if err := flag.Value.(pflag.SliceValue).Replace(own); err != nil {

@@ -8,6 +8,7 @@ package tierspec
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,26 +62,31 @@ type Spec struct {
 	RateBytes     int64  // bytes a second that reads are held to; 0 = as fast as it is
 	GapBytes      int    // key gap, of an ssd that holds running texts: bytes between two tokens up to which both are read at once; 0 = as measured
 	Buffered      bool   // key direct=no, of an ssd: through the page cache
+	PromptBytes   int64  // key prompts, of host and ssd: part of the capacity that keeps prompts for later runs ([Split]); 0 = none
 }
 
 // keys are what KEY=VALUE may set, and in which use.
 var keys = []struct {
-	name string
-	use  Use
-	set  func(s *Spec, value string) error
+	name  string
+	kinds []Kind
+	set   func(s *Spec, value string) error
 }{
-	{"direct", Running | Stored, func(s *Spec, value string) error {
+	{"direct", []Kind{SSD}, func(s *Spec, value string) error {
 		if s.Buffered = value == "no"; !s.Buffered && value != "yes" {
 			return fmt.Errorf("want yes or no")
 		}
 		return nil
 	}},
-	{"gap", Running, func(s *Spec, value string) error {
+	{"gap", []Kind{SSD}, func(s *Spec, value string) error {
 		n, err := size(value)
 		if err == nil && n > 1<<20 {
 			err = fmt.Errorf("want at most 1MiB")
 		}
 		s.GapBytes = int(n)
+		return err
+	}},
+	{"prompts", []Kind{Host, SSD}, func(s *Spec, value string) (err error) {
+		s.PromptBytes, err = size(value)
 		return err
 	}},
 }
@@ -125,6 +131,9 @@ func (s Spec) String() string {
 	}
 	if s.Buffered {
 		text += ",direct=no"
+	}
+	if s.PromptBytes > 0 {
+		text += fmt.Sprintf(",prompts=%d", s.PromptBytes)
 	}
 	return text
 }
@@ -175,7 +184,9 @@ func (s *Spec) parse(rest string) (err error) {
 		}
 		return errors.New("want a place and a size")
 	}
-	s.CapacityBytes, err = size(parts[last])
+	if s.CapacityBytes, err = size(parts[last]); err == nil && s.PromptBytes >= s.CapacityBytes {
+		return fmt.Errorf("prompts of %d bytes leave nothing of %d for running texts", s.PromptBytes, s.CapacityBytes)
+	}
 	return err
 }
 
@@ -215,8 +226,8 @@ func (s *Spec) setKey(name, value string) error {
 		if names = append(names, k.name); k.name != name {
 			continue
 		}
-		if s.Kind != SSD {
-			return fmt.Errorf("key %s is of ssd tiers", name)
+		if !slices.Contains(k.kinds, s.Kind) {
+			return fmt.Errorf("key %s is not of %s tiers", name, s.Kind)
 		}
 		if err := k.set(s, value); err != nil {
 			return fmt.Errorf("key %s: %w", name, err)
@@ -244,6 +255,31 @@ func (s Spec) Of(use Use) bool {
 	return false
 }
 
+// promptFolder is where the prompts of an ssd that holds running texts lie in its folder.
+const promptFolder = "prompts"
+
+// Split divides tiers that hold running texts and prompts: what key prompts names of a tier, and servers, keep prompts; the rest of it
+// holds running texts. Together they take each tier's capacity and no more.
+func Split(specs []Spec) (running, stored []Spec) {
+	for _, s := range specs {
+		if !s.Of(Running) {
+			stored = append(stored, s)
+			continue
+		}
+		if kept := s.PromptBytes; kept > 0 {
+			s.PromptBytes = 0
+			s.CapacityBytes -= kept
+			part := Spec{Kind: s.Kind, CapacityBytes: kept, Buffered: s.Buffered}
+			if s.Kind == SSD {
+				part.Place = filepath.Join(s.Place, promptFolder)
+			}
+			stored = append(stored, part)
+		}
+		running = append(running, s)
+	}
+	return running, stored
+}
+
 // Check refuses a list of tiers for a use: kinds and settings that it has no place for, and what is given twice. Drives share a text, and a
 // store may have several folders and servers. Errors wrap ErrSpec.
 func Check(specs []Spec, use Use) error {
@@ -260,6 +296,10 @@ func Check(specs []Spec, use Use) error {
 			return fmt.Errorf("tier %s holds KV of prompts for later runs, not of running texts: give it to a command with --store, or hold texts in %s: %w", name, Forms(Running), ErrSpec)
 		case use == Running && s.RateBytes > 0:
 			return fmt.Errorf("tier %s: a rate holds back what is read of stored prompts, not of running texts: leave it out, or give the tier to --store: %w", name, ErrSpec)
+		case s.PromptBytes > 0 && use == Running:
+			return fmt.Errorf("tier %s: prompts=: prompts are not kept here: leave it out: %w", name, ErrSpec)
+		case s.PromptBytes > 0:
+			return fmt.Errorf("tier %s: prompts=: a store keeps nothing else: leave it out, or give the tier to --tier: %w", name, ErrSpec)
 		case use == Stored && s.GapBytes > 0:
 			return fmt.Errorf("tier %s: gap is between single tokens of running texts, prompts are read whole: leave it out, or give the tier to --tier: %w", name, ErrSpec)
 		case seen[key] && s.Kind != CSD:

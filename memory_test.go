@@ -1,8 +1,11 @@
 package terrace
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -221,6 +224,51 @@ func TestWeightsBesideTier(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", use)
+}
+
+// TestExpertsLive: who asks a server for maps sees where each expert is; who does not ask sees none.
+func TestExpertsLive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	spec := convert.Spec{Arch: "gpt-oss", Layers: 2, Hidden: 128, HeadDim: 64, Heads: 2, KVHeads: 1, SpecExperts: convert.SpecExperts{Experts: 8, ExpertsUsed: 2}, Vocab: 300, Context: 256, Seed: 7}
+	spec.SetDefaults()
+	if err := convert.Synthesize(t.Context(), path, spec, convert.Options{Type: quant.Q8_0}); err != nil {
+		t.Fatal(err)
+	}
+	model, err := Open(t.Context(), path, Options{Weights: "host=2000KiB", Template: "{{ messages[0].content }}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	server := httptest.NewServer(model.Handler())
+	defer server.Close()
+	if _, err := Text(model.Generate(t.Context(), "some words", Settings{MaxTokens: 3, IgnoreEnd: true})); err != nil {
+		t.Fatal(err)
+	}
+	for query, asked := range map[string]bool{"?cache=1": true, "": false} {
+		r, err := http.Get(server.URL + "/v1/terrace/tiers" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(r.Body).ReadString('\n')
+		r.Body.Close()
+		var p struct {
+			Experts map[int]string `json:"experts"`
+		}
+		if err := errors.Join(err, json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &p)); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if (len(p.Experts) == 2) != asked || !asked && p.Experts != nil {
+			t.Errorf("%q: %v", query, p.Experts)
+		}
+		for layer, row := range p.Experts {
+			if len(row) != 8 || strings.Trim(row, "abcd") != "" {
+				t.Errorf("layer %d: %s", layer, row)
+			}
+		}
+		if all := p.Experts[0] + p.Experts[1]; asked && (!strings.Contains(all, "d") || !strings.Contains(all, "a")) {
+			t.Errorf("experts %v", p.Experts)
+		}
+	}
 }
 
 // TestExpertsShareABias: the experts of a layer are slices of one bias in memory, not each of a copy of all.

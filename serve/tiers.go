@@ -39,6 +39,8 @@ type picture struct {
 	Waiting       int       `json:"waiting"`
 	Sequences     []text    `json:"sequences"`
 	taken         time.Time // zero = none was
+	// Experts is where each layer's experts are that are read from the model's file, a letter each (engine.ExpertPlaces), for who asks for maps.
+	Experts map[int]string `json:"experts,omitempty"`
 }
 
 type place struct {
@@ -97,6 +99,7 @@ func (w *watch) look(l *loop, rest bool) {
 	p := l.picture()
 	if maps {
 		l.drawMaps(p.Sequences)
+		p.Experts = l.e.ExpertPlaces()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,6 +107,7 @@ func (w *watch) look(l *loop, rest bool) {
 		w.mapped = p.taken
 	} else {
 		keepMaps(p.Sequences, w.now.Sequences)
+		p.Experts = w.now.Experts
 	}
 	w.now = p
 	if w.taken != nil {
@@ -212,8 +216,8 @@ func places(list []engine.Place) []place {
 	return out
 }
 
-// tiers answers GET /v1/terrace/tiers: server-sent events, four a second while something happens, one a second else. With ?cache=1 texts that
-// decode have where their tokens lie, as it was at most a second before.
+// tiers answers GET /v1/terrace/tiers: server-sent events, four a second while something happens, one a second else. With ?cache=1 it has where the
+// tokens of texts that decode lie, and experts, as it was at most a second before.
 func (s *Server) tiers(w http.ResponseWriter, r *http.Request) error {
 	out := stream{w: w, r: r}
 	maps := r.URL.Query().Get("cache") == "1"
@@ -225,7 +229,7 @@ func (s *Server) tiers(w http.ResponseWriter, r *http.Request) error {
 		if !p.taken.IsZero() {
 			p.AtMS = time.Since(s.started).Milliseconds()
 			if !maps {
-				p.Sequences = withoutMaps(p.Sequences)
+				p.Sequences, p.Experts = withoutMaps(p.Sequences), nil
 			}
 			if err := out.send("", p); err != nil {
 				return err

@@ -50,34 +50,57 @@ function draw(s) {
   $("numbers").replaceChildren(...rows.flatMap(([k, v]) => [element("dt", k), element("dd", v)]));
   chart(s);
   maps(s);
+  experts(s.experts);
+}
+
+const tierColour = (i) => getComputedStyle(document.documentElement).getPropertyValue("--t" + Math.min(i, 3)).trim();
+
+// picture is a canvas of some cells with a line below it, which is also what a reader of screens hears.
+function picture(cells, rows, line, what) {
+  const figure = element("figure"), canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [cells, rows];
+  canvas.style.height = Math.min(160, Math.max(60, 4 * rows)) + "px";
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", what + line);
+  figure.append(canvas, element("figcaption", line, "muted"));
+  return [figure, canvas.getContext("2d")];
+}
+
+// experts draws where each expert is whose weights are read from the model's file.
+function experts(places) {
+  const layers = Object.keys(places || {}).map(Number).sort((a, b) => a - b);
+  $("expertsHead").hidden = layers.length === 0;
+  if (layers.length === 0) return $("experts").replaceChildren();
+  const all = layers.map((l) => places[l]).join(""), here = all.replace(/[ab]/g, "").length;
+  const [figure, g] = picture(Math.max(...layers.map((l) => places[l].length)), layers.length, here + " of " + all.length + " in memory", "Experts by layer: ");
+  layers.forEach((l, y) => [...places[l]].forEach((letter, x) => {
+    if (letter === "a") return;
+    g.globalAlpha = letter === "b" ? 0.4 : 1;
+    g.fillStyle = tierColour(letter === "d" ? 1 : 0);
+    g.fillRect(x, y, 1, 1);
+  }));
+  $("experts").replaceChildren(figure);
 }
 
 // maps draws where the tokens of each text that decodes lie: the darker, the more KV heads keep them.
 function maps(s) {
-  const colour = (i) => getComputedStyle(document.documentElement).getPropertyValue("--t" + Math.min(i, 3)).trim();
   const lower = Math.max(0, s.tiers.findIndex((t) => t.name !== "device" && t.name !== "host"));
   const drawn = s.sequences.filter((t) => t.cache);
   $("mapsHead").hidden = drawn.length === 0;
   $("maps").replaceChildren(...drawn.map((t) => {
-    const {rows, shades} = t.cache, cells = rows[0].length / 2, figure = element("figure"), canvas = document.createElement("canvas");
-    [canvas.width, canvas.height] = [cells, rows.length];
-    canvas.style.height = Math.min(160, Math.max(60, 4 * rows.length)) + "px";
-    const g = canvas.getContext("2d");
+    const {rows, shades} = t.cache, cells = rows[0].length / 2, line = t.policy + ", " + t.prompt_tokens + " + " + t.generated_tokens + " tokens, " + bytes(t.kv_bytes);
+    const [figure, g] = picture(cells, rows.length, line, "Tokens kept by layer and position: ");
     rows.forEach((row, y) => {
       for (let x = 0; x < cells; x++) {
         [[1, lower], [0, 0]].forEach(([k, tier]) => { // below first, memory over it
           const share = (row.charCodeAt(2 * x + k) - 97) / shades;
           if (!share) return;
           g.globalAlpha = 0.25 + 0.75 * share;
-          g.fillStyle = colour(tier);
+          g.fillStyle = tierColour(tier);
           g.fillRect(x, y, 1, 1);
         });
       }
     });
-    const line = t.policy + ", " + t.prompt_tokens + " + " + t.generated_tokens + " tokens, " + bytes(t.kv_bytes);
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", "Tokens kept by layer and position: " + line);
-    figure.append(canvas, element("figcaption", line, "muted"));
     return figure;
   }));
 }

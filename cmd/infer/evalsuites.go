@@ -27,7 +27,7 @@ type suiteFlags struct {
 	seed       uint64
 	noChat     bool
 	placing
-	shots    int
+	asking
 	chunk    int
 	kl       bool
 	prompts  string
@@ -39,6 +39,12 @@ type suiteFlags struct {
 type placing struct {
 	lengths []string
 	depths  []float64
+}
+
+// asking is how the choice suite asks: after how many examples, and whether the question is decoded.
+type asking struct {
+	shots   int
+	decodes bool
 }
 
 // suites lists what --suite takes, and the flags of suiteFlags that each reads: the others are refused, not ignored.
@@ -58,7 +64,7 @@ var suites = []struct {
 		"as ruler", nil},
 	{"perplexity", "wikitext-2, pg19 or a text file in --chunk tokens, the policy at work while scoring; KL from full when full is run too, or with --kl", "data tasks limit chunk kl", (*suiteFlags).perplexity,
 		"any text file; wikitext-2-raw-v1 of Salesforce/wikitext, books of deepmind/pg19 on Hugging Face", nil},
-	{"choice", "OpenBookQA, PIQA, COPA, RTE, ARC, HellaSwag, MMLU, GSM8K from their JSONL or Parquet files (--data, --shots)", "data tasks limit shots", (*suiteFlags).choice,
+	{"choice", "OpenBookQA, PIQA, COPA, RTE, ARC, HellaSwag, MMLU, GSM8K from their JSONL or Parquet files (--data, --shots)", "data tasks limit shots decode-question", (*suiteFlags).choice,
 		"on Hugging Face, a folder a task, DIR/TASK: allenai/openbookqa (main), ybisk/piqa, aps/super_glue (copa, rte), allenai/ai2_arc (ARC-Easy, ARC-Challenge), Rowan/hellaswag, cais/mmlu (all, with its dev split for --shots), openai/gsm8k (main, with its train split)", choice.TaskNames},
 	{"agreement", "token agreement and KL with full on the --prompts of longbench or ruler, --tokens each", "data tasks limit no-chat prompts tokens max-context lengths", (*suiteFlags).agreement,
 		"as that of --prompts", nil},
@@ -67,7 +73,7 @@ var suites = []struct {
 }
 
 // suiteOnly are the flags that some suites have and others do not.
-var suiteOnly = []string{"data", "tasks", "limit", "max-context", "no-chat", "lengths", "depths", "shots", "chunk", "kl", "prompts", "tokens"}
+var suiteOnly = []string{"data", "tasks", "limit", "max-context", "no-chat", "lengths", "depths", "shots", "decode-question", "chunk", "kl", "prompts", "tokens"}
 
 // listSuites prints what --suite takes, with tasks and where the data are to be got; nothing is fetched.
 func (c *evalCommand) listSuites() error {
@@ -102,6 +108,7 @@ func (f *suiteFlags) add(cmd *cobra.Command) {
 	p.Float64SliceVar(&f.depths, "depths", []float64{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100}, "niah: where the needle stands, percent")
 	p.Lookup("depths").DefValue = "0,10,20,30,40,50,60,70,80,90,100" // pflag prints floats with six digits
 	p.IntVar(&f.shots, "shots", choice.TaskShots, "choice: examples before each question (-1: as lm-evaluation-harness has it: 5 for gsm8k, none for the others)")
+	p.BoolVar(&f.decodes, "decode-question", false, "choice: the question itself is decoded under the policy, only the examples before it are the prompt (with --shots)")
 	p.IntVar(&f.chunk, "chunk", 1024, "perplexity: tokens a sample, of which the second half is scored")
 	p.BoolVar(&f.kl, "kl", false, "perplexity: KL divergence from full even when full is not among the policies")
 	p.StringVar(&f.prompts, "prompts", "longbench", "agreement: whose prompts, longbench or ruler")
@@ -175,7 +182,7 @@ func (f *suiteFlags) choice() (eval.Suite, error) {
 	if err := f.needData(); err != nil {
 		return nil, err
 	}
-	return choice.New(choice.Options{Data: f.data, Tasks: f.tasks, Limit: f.limit, Shots: f.shots, Seed: f.seed})
+	return choice.New(choice.Options{Data: f.data, Tasks: f.tasks, Limit: f.limit, Shots: f.shots, Seed: f.seed, DecodeQuestion: f.decodes})
 }
 
 func (f *suiteFlags) agreement() (eval.Suite, error) {

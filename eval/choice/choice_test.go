@@ -2,9 +2,11 @@ package choice
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,6 +146,89 @@ func TestPrompts(t *testing.T) {
 		got := *x.Data.(*question)
 		if got.prompt != want[i].prompt || strings.Join(got.choices, "|") != strings.Join(want[i].choices, "|") || got.gold != want[i].gold {
 			t.Errorf("%s: %+v, want %+v", x.Task, got, want[i])
+		}
+	}
+}
+
+// pathModel notes how each context was read: what as a prompt, what token by token, and which continuations were scored there.
+type pathModel struct {
+	letterModel
+	paths *[]string
+}
+
+func (m *pathModel) Prompt(ctx context.Context, ids []int, policies []string, use func(int, eval.Session, error) error) error {
+	return m.letterModel.Prompt(ctx, ids, policies, func(i int, s eval.Session, err error) error {
+		return use(i, &pathSession{Session: s, m: m, path: policies[i] + " [" + m.Decode(ids) + "]"}, err)
+	})
+}
+
+type pathSession struct {
+	eval.Session
+	m    *pathModel
+	path string
+}
+
+func (s *pathSession) Force(ctx context.Context, ids []int, each func(int, []float32) error) error {
+	s.path += s.m.Decode(ids)
+	return s.Session.Force(ctx, ids, each)
+}
+
+func (s *pathSession) Continue(ctx context.Context, ids []int) ([]eval.TokenScore, error) {
+	*s.m.paths = append(*s.m.paths, s.path+"|"+s.m.Decode(ids))
+	return s.Session.Continue(ctx, ids)
+}
+
+// TestDecodeQuestion: the examples are the prompt, the question is read token by token under each policy, and the scores are those of the
+// same text; without examples, and where answers are generated, it is refused. It is another run than that without.
+func TestDecodeQuestion(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "piqa", "validation.jsonl"), `{"goal":"tt","sol1":"b","sol2":"aaa","label":0}`)
+	write(t, filepath.Join(dir, "piqa", "train.jsonl"), `{"goal":"Go","sol1":"b","sol2":"c","label":0}`)
+	write(t, filepath.Join(dir, "gsm8k", "test.jsonl"), `{"question":"q","answer":"#### 1"}`)
+	write(t, filepath.Join(dir, "gsm8k", "train.jsonl"), `{"question":"q","answer":"#### 1"}`)
+	run := func(decode bool) (paths []string, outcomes []eval.Outcome, options string) {
+		s, err := New(Options{Data: dir, Tasks: []string{"piqa"}, Shots: 1, DecodeQuestion: decode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Evaluate(context.Background(), &pathModel{paths: &paths}, s.samples[0], []string{"full", "few"}, func(o eval.Outcome) error {
+			outcomes = append(outcomes, o)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(s.Options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return paths, outcomes, string(raw)
+	}
+	paths, decoded, options := run(true)
+	var want []string
+	for _, policy := range []string{"full", "few"} {
+		for _, answer := range []string{" b", " aaa"} {
+			want = append(want, policy+" [Question: Go\nAnswer: b\n\n]Question: tt\nAnswer:|"+answer)
+		}
+	}
+	if !slices.Equal(paths, want) {
+		t.Errorf("read %q, want %q", paths, want)
+	}
+	paths, whole, before := run(false)
+	if len(paths) != 4 || paths[3] != "few [Question: Go\nAnswer: b\n\nQuestion: tt\nAnswer:]|"+" aaa" {
+		t.Errorf("without: read %q", paths)
+	}
+	for i := range whole {
+		if string(whole[i].Row) != string(decoded[i].Row) || whole[i].Prompt != decoded[i].Prompt || whole[i].PromptHash == decoded[i].PromptHash {
+			t.Errorf("%s: %+v decoded, %+v not", whole[i].Policy, decoded[i], whole[i])
+		}
+	}
+	if !strings.Contains(options, `"decode_question":true`) || strings.Contains(before, "decode_question") {
+		t.Errorf("options %s, without %s", options, before)
+	}
+	for _, o := range []Options{{Tasks: []string{"piqa"}}, {Tasks: []string{"gsm8k"}, Shots: 1}} {
+		o.Data, o.DecodeQuestion = dir, true
+		if _, err := New(o); !errors.Is(err, eval.ErrOption) {
+			t.Errorf("%v: %v", o.Tasks, err)
 		}
 	}
 }

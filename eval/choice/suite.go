@@ -27,6 +27,10 @@ type Options struct {
 	Limit int // questions a task; 0 = all
 	Shots int // few-shot examples; TaskShots = the harness's number for each task: 5 for gsm8k, none for the others
 	Seed  uint64
+	// DecodeQuestion has the question itself read as answers are, a token at a time under the policy; the prompt is the examples
+	// before it alone. Otherwise a policy that acts while decoding leaves the first token of each answer to the whole prompt, which
+	// is all there is of an answer such as RTE's.
+	DecodeQuestion bool
 }
 
 // TaskShots leaves the number of examples to the task.
@@ -102,7 +106,11 @@ func (s *Suite) add(t task) error {
 		if err != nil {
 			return err
 		}
-		q.prompt = q.head + shots + q.prompt
+		q.given = q.head + shots
+		if s.o.DecodeQuestion && (q.given == "" || t.generates != nil) {
+			return fmt.Errorf("choice: %s has no examples before its questions, or generates its answers: its questions are the prompt, and cannot be decoded: %w", t.name, eval.ErrOption)
+		}
+		q.prompt = q.given + q.prompt
 		s.samples = append(s.samples, eval.Sample{Task: t.name, ID: strconv.Itoa(i), Data: &q})
 	}
 	s.tasks = append(s.tasks, t)
@@ -214,6 +222,9 @@ func (s *Suite) Options() any {
 	if len(own) > 0 {
 		m["task_shots"] = own
 	}
+	if s.o.DecodeQuestion {
+		m["decode_question"] = true
+	}
 	return m
 }
 
@@ -271,9 +282,18 @@ func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample,
 		}
 		contexts, conts = append(contexts, a), append(conts, b)
 	}
-	encode, hash := r.Now().Sub(begun), eval.HashPrompt(contexts[0], contexts[1:], conts, q.gold)
+	hash := eval.HashPrompt(contexts[0], contexts[1:], conts, q.gold)
+	examples := 0
+	if s.o.DecodeQuestion {
+		var err error
+		if examples, err = sharedWith(r, q.given, contexts); err != nil {
+			return err
+		}
+		hash = eval.HashPrompt(contexts[0], contexts[1:], conts, q.gold, examples)
+	}
+	encode := r.Now().Sub(begun)
 	same := func(a []int) bool { return slices.Equal(a, contexts[0]) }
-	return r.Prompt(ctx, contexts[0], policies, func(i int, session eval.Session, err error) error {
+	return ask(ctx, r, contexts[0], examples, policies, func(i int, session eval.Session, err error) error {
 		lls, greedy := make([]float64, len(conts)), make([]bool, len(conts))
 		for c := 0; c < len(conts) && err == nil; c++ {
 			if same(contexts[c]) {
@@ -281,7 +301,7 @@ func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample,
 				continue
 			}
 			// The prompt's last token merged with this choice: it has a prompt of its own.
-			err = r.Prompt(ctx, contexts[c], policies[i:i+1], func(_ int, other eval.Session, err error) error {
+			err = ask(ctx, r, contexts[c], examples, policies[i:i+1], func(_ int, other eval.Session, err error) error {
 				if err == nil {
 					lls[c], greedy[c], err = likelihood(ctx, other, conts[c])
 				}
@@ -300,6 +320,43 @@ func (s *Suite) Evaluate(ctx context.Context, r eval.Runner, sample eval.Sample,
 		o.PromptHash = hash
 		return emit(o)
 	})
+}
+
+// ask reads a context under policies: its first tokens as a prompt, the others one at a time, as answers are read. prompt = 0: all
+// are the prompt.
+func ask(ctx context.Context, r eval.Runner, ids []int, prompt int, policies []string, use func(policy int, s eval.Session, err error) error) error {
+	if prompt == 0 {
+		prompt = len(ids)
+	}
+	return r.Prompt(ctx, ids[:prompt], policies, func(i int, session eval.Session, err error) error {
+		if err == nil {
+			err = session.Force(ctx, ids[prompt:], func(int, []float32) error { return nil })
+		}
+		return use(i, session, err)
+	})
+}
+
+// sharedWith is how many first tokens all contexts have in common with those of the examples before the question; each context has
+// more.
+func sharedWith(r eval.Runner, examples string, contexts [][]int) (int, error) {
+	alone, err := r.Encode(examples)
+	if err != nil {
+		return 0, err
+	}
+	n := len(alone)
+	for _, ids := range contexts {
+		n = min(n, len(ids)-1)
+		for i := range n {
+			if ids[i] != alone[i] {
+				n = i
+				break
+			}
+		}
+	}
+	if n < 1 {
+		return 0, fmt.Errorf("choice: examples %q share no token with the prompt that begins with them: %w", examples, eval.ErrData)
+	}
+	return n, nil
 }
 
 // likelihood is a continuation's log-probability, and whether greedy decoding would have given it.

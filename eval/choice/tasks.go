@@ -16,6 +16,7 @@ type question struct {
 	choices []string
 	gold    int
 	head    string // before the examples
+	given   string // of the prompt: what stands before the question itself
 	group   string // examples are of the same one
 }
 

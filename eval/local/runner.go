@@ -138,6 +138,7 @@ type engineSession struct {
 	s       *engine.Session
 	policy  string
 	prompt  []int
+	forced  []int // read since, by Force
 	prefill time.Duration
 	base    int64            // KV bytes of the part of the prompt that was read for several policies; 0 = it was read for this one
 	reading int64            // most KV bytes while the prompt was read, those of other sessions left out
@@ -235,6 +236,7 @@ func (s *engineSession) Force(ctx context.Context, ids []int, each func(int, []f
 		if err := s.decode(id); err != nil {
 			return err
 		}
+		s.forced = append(s.forced, id)
 		if err := each(i, s.s.Logits()); err != nil {
 			return err
 		}
@@ -247,7 +249,7 @@ func (s *engineSession) Continue(ctx context.Context, ids []int) ([]eval.TokenSc
 	other := &engineSession{r: s.r, e: s.e, policy: s.policy}
 	var err error
 	if other.s, err = s.s.Fork(s.s.Policy()); errors.Is(err, engine.ErrOption) {
-		other, err = s.r.prompt(ctx, s.prompt, s.policy)
+		other, err = s.again(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -271,6 +273,19 @@ func (s *engineSession) Continue(ctx context.Context, ids []int) ([]eval.TokenSc
 		}
 	}
 	return scores, nil
+}
+
+// again is another session that stands where this one does: the prompt is read again, with what Force has read since.
+func (s *engineSession) again(ctx context.Context) (*engineSession, error) {
+	other, err := s.r.prompt(ctx, s.prompt, s.policy)
+	if err != nil {
+		return nil, err
+	}
+	if err := other.Force(ctx, s.forced, func(int, []float32) error { return nil }); err != nil {
+		other.s.Close()
+		return nil, err
+	}
+	return other, nil
 }
 
 // logSumExp is ln Σ exp(x), computed in float64.

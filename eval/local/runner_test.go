@@ -120,7 +120,14 @@ func TestSessionsAgreeWithThemselves(t *testing.T) {
 					t.Errorf("%s: token %d: %+v, want greedy and %v", p, i, x, want[i])
 				}
 			}
-			return err
+			if err != nil {
+				return err
+			}
+			after, err := s.Continue(ctx, answer[5:])
+			if err != nil || math.Abs(after[0].LogProb-want[5]) > 1e-9 {
+				t.Errorf("%s: %+v after tokens that were forced, want %v: %v", p, after, want[5], err)
+			}
+			return nil
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", p, err)

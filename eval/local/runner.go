@@ -14,6 +14,7 @@ import (
 	"terrace/engine/tier"
 	"terrace/eval"
 	"terrace/model"
+	"terrace/policy"
 	"terrace/tokenizer"
 )
 
@@ -138,7 +139,9 @@ type engineSession struct {
 	s       *engine.Session
 	policy  string
 	prompt  []int
-	forced  []int // read since, by Force
+	forced  []int        // read since, by Force
+	on      *base        // what it was read on; nil = it was read for this session
+	spec    *policy.Spec // of policy, where it was read on something
 	prefill time.Duration
 	base    int64            // KV bytes of the part of the prompt that was read for several policies; 0 = it was read for this one
 	reading int64            // most KV bytes while the prompt was read, those of other sessions left out
@@ -275,9 +278,16 @@ func (s *engineSession) Continue(ctx context.Context, ids []int) ([]eval.TokenSc
 	return scores, nil
 }
 
-// again is another session that stands where this one does: the prompt is read again, with what Force has read since.
+// again is another session that stands where this one does: the prompt, or what was not shared of it, is read again, with what Force
+// has read since.
 func (s *engineSession) again(ctx context.Context) (*engineSession, error) {
-	other, err := s.r.prompt(ctx, s.prompt, s.policy)
+	var other *engineSession
+	var err error
+	if s.on != nil && !s.spec.Watches() { // what was watched is one session's
+		other, err = s.r.promptOn(ctx, s.on, s.prompt, s.spec, s.policy)
+	} else {
+		other, err = s.r.prompt(ctx, s.prompt, s.policy)
+	}
 	if err != nil {
 		return nil, err
 	}

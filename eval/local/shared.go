@@ -71,7 +71,7 @@ func (r *Runner) promptOn(ctx context.Context, b *base, ids []int, spec *policy.
 	if err != nil {
 		return nil, err
 	}
-	es := &engineSession{r: r, e: b.e, s: s, prompt: ids, policy: name, base: b.s.Sequence().Bytes()}
+	es := &engineSession{r: r, e: b.e, s: s, prompt: ids, policy: name, on: b, spec: spec, base: b.s.Sequence().Bytes()}
 	if err := s.Prefill(ctx, ids[b.s.Tokens():], engine.PrefillHooks{}); err != nil {
 		s.Close()
 		return nil, err

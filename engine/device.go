@@ -49,8 +49,14 @@ type kvDownload struct {
 
 // later reports whether another goroutine downloads keys and values: a prompt's, and a step's that no policy reads.
 func (d *device) later(p *pass) bool {
-	return d.keeper != nil && p.source == nil && len(p.sessions) == 1 && !p.e.o.Rotate.turns() && p.e.kv.DefersAppend() &&
+	return d.keeper != nil && p.source == nil && len(p.sessions) == 1 && !p.e.o.Rotate.turns() && p.e.kv.DefersAppend() && !observes(p.sessions[0]) &&
 		(p.kv.Rows[0].Reading.Prompt() || !p.kv.Asks() && !p.sessions[0].text.Selects())
+}
+
+// observes reports whether something is worked out from every row of the session's prompts, and their keys.
+func observes(s *Session) bool {
+	needs := s.text.Needs()
+	return needs.ObservesPrompt()
 }
 
 // download takes a layer's new tokens into the cache; their bytes follow.

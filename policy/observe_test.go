@@ -32,6 +32,8 @@ func (r halfRope) Rotate(x []float32, position int) {
 	}
 }
 
+func (r halfRope) Unrotate(x []float32, position int) { r.Rotate(x, -position) }
+
 // randomScene draws Gaussian queries, keys and values; a few keys are made heavy so that attention has structure.
 func randomScene(seed uint64, tokens, heads, kvHeads, dim int) *scene {
 	r := rand.New(rand.NewPCG(seed, 7))
@@ -202,12 +204,14 @@ type looking interface {
 	KV
 	stats(from int) *QueryStats
 	outputNorms(dst [][]float32)
+	inChunks(o ChunkAttention) [][]float32
 }
 
 // answers work observations out for tests, by their keys; the test of an observation adds its own.
 var answers = map[string]func(s looking, o Observation) any{
 	QueryStatistics{}.Key(): func(s looking, o Observation) any { return s.stats(o.(QueryStatistics).From) },
 	OutputNorms{}.Key():     func(s looking, _ Observation) any { return s.outputNorms },
+	ChunkAttention{}.Key():  func(s looking, o Observation) any { return s.inChunks(o.(ChunkAttention)) },
 }
 
 // observed answers what a policy has asked for.

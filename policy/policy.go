@@ -181,6 +181,8 @@ type KV interface {
 type Rope interface {
 	// Rotate turns x [KeyDim], a vector before RoPE, in place into the one at a position.
 	Rotate(x []float32, position int)
+	// Unrotate undoes Rotate.
+	Unrotate(x []float32, position int)
 }
 
 // Scorer answers for the sketch that Needs declared. Products are raw: no scale, no softmax. q is [rows, length of the

@@ -383,7 +383,8 @@ func (y *toy) prefill(t *testing.T, d *datadriven.TestData) string {
 // noRope leaves vectors as they are.
 type noRope struct{}
 
-func (noRope) Rotate([]float32, int) {}
+func (noRope) Rotate([]float32, int)   {}
+func (noRope) Unrotate([]float32, int) {}
 
 func numbers(x []int32) string {
 	if len(x) == 0 {

@@ -16,11 +16,7 @@ import (
 )
 
 // Rope rotates one head's vector as a layer's position embedding does, and back.
-type Rope interface {
-	policy.Rope
-	// Unrotate turns x [KeyDim], a vector after rotary embedding at a position, in place into the one before it.
-	Unrotate(x []float32, position int)
-}
+type Rope = policy.Rope
 
 // Shape is the part of a model that retrieval works with.
 type Shape struct {

@@ -1,6 +1,7 @@
-"""Makes the goldens of this folder with kvpress 0.5.5 on torch 2.15.0 and transformers 5.2.0, in float32.
+"""Makes the goldens of this folder with kvpress (its main branch of August 2026, commit 8bb29b9) on torch 2.15.0 and transformers 5.2.0, in
+float32.
 
-usage: python make.py   (pip install kvpress==0.5.5)
+usage: python make.py   (pip install git+https://github.com/NVIDIA/kvpress@8bb29b9)
 
 filters/    random filters for qfilter (seed 7), as kvpress's own class saves them
 model/      a random llama (seed 5; bf16 on disk, so that every reader has the same numbers)
@@ -9,7 +10,7 @@ cases.json  ids: the prompt; forced: tokens read behind it; for each case the po
             every fourth logit of the forced steps.
             full: the logits without a press. Each case is run again in float64 and must keep the same.
 """
-import json, os
+import json, math, os
 from pathlib import Path
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 import numpy as np, torch, transformers
@@ -113,6 +114,44 @@ def qfilter(ratio):
     return press
 
 
+MASK = (1 << 64) - 1
+
+
+def splitmix(x):
+    x = (x + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & MASK
+    return x ^ x >> 31
+
+
+def gaussian(layer, head, d, k, seed=0):
+    """compactor's random matrix [d, k], variance 1."""
+    begin = splitmix(seed ^ splitmix(layer << 32 | head))
+    u = [((splitmix((begin + i) & MASK) >> 11) + 0.5) / 2**53 for i in range(d * k)]
+    x = []
+    for a, b in zip(u[::2], u[1::2]):
+        r = math.sqrt(-2 * math.log(a))
+        x += [r * math.cos(2 * math.pi * b), r * math.sin(2 * math.pi * b)]
+    return torch.tensor(x, dtype=torch.float64).view(k, d).T
+
+
+class Sketched(kp.LeverageScorePress):
+    """LeverageScorePress with the policy's random numbers in place of torch's."""
+
+    def score(self, module, *a, **k):
+        torch.randn, drawn = lambda b, h, d, k, **o: torch.stack([gaussian(module.layer_idx, g, d, k) for g in range(h)])[None].to(o["dtype"]), torch.randn
+        try:
+            return super().score(module, *a, **k)
+        finally:
+            torch.randn = drawn
+
+
+def compactor(ratio, **o):
+    press = kp.CompactorPress(compression_ratio=ratio, **o)
+    press._leverage_press = Sketched(compression_ratio=ratio, sketch_dimension=press.sketch_dimension)
+    return press
+
+
 def mask(positions):
     return "%x" % sum(1 << p for p in positions)
 
@@ -151,6 +190,19 @@ for ratio, sink, recent in ((0.5, 4, 32), (0.34, 16, 64), (1, 8, 50), (0.5, 100,
                   lambda ratio=ratio, sink=sink, recent=recent: duo(ratio, sink, recent)))
 for ratio in (0.25, 0.5, 0.85):
     CASES.append((f"qfilter:filters=@{FILTERS},ratio={ratio}", lambda ratio=ratio: qfilter(ratio)))
+for threshold, recent, last in ((0.3, 50, 1), (0.31, 60, 4), (0.5, 80, 1), (0.52, 100, 8)):
+    CASES.append((f"simlayerkv:lazy_threshold={threshold},n_recent={recent},n_last={last}",
+                  lambda threshold=threshold, recent=recent, last=last: kp.SimLayerKVPress(lazy_threshold=threshold, n_recent=recent, n_last=last)))
+for ratio in (0.25, 0.5, 0.8):
+    CASES.append((f"compactor:ratio={ratio},chunk_size=64,sketch_dimension=12", lambda ratio=ratio: compactor(ratio, chunk_size=64, sketch_dimension=12)))
+    CASES.append((f"leverage_score:ratio={ratio},sketch_dimension=10", lambda ratio=ratio: Sketched(compression_ratio=ratio, sketch_dimension=10)))
+    CASES.append((f"non_causal_attn:ratio={ratio},chunk_size=50", lambda ratio=ratio: kp.NonCausalAttnPress(compression_ratio=ratio, chunk_size=50)))
+CASES += [
+    ("compactor:ratio=0.5", lambda: compactor(0.5)),
+    ("compactor:ratio=0.6,blending=1.5,sink_size_start=3,sink_size_end=0,chunk_size=200,sketch_dimension=16",
+     lambda: compactor(0.6, blending=1.5, sink_size_start=3, sink_size_end=0, chunk_size=200, sketch_dimension=16)),
+    ("adakv:compactor,ratio=0.6,blending=0.6,chunk_size=64", lambda: kp.AdaKVPress(compactor(0.6, blending=0.6, chunk_size=64))),
+]
 CASES.append((f"adakv:qfilter,filters=@{FILTERS},ratio=0.6", lambda: kp.AdaKVPress(qfilter(0.6))))
 
 

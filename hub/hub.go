@@ -91,7 +91,7 @@ func New(o Options) (*Hub, error) {
 		o.HFEndpoint = "https://huggingface.co"
 	}
 	if !strings.HasPrefix(o.HFEndpoint, "https://") && !strings.HasPrefix(o.HFEndpoint, "http://") {
-		return nil, fmt.Errorf("hub: address of the hub (TERRACE_HUB, HF_ENDPOINT) %q: want a URL that begins with https://: %w", o.HFEndpoint, ErrName)
+		return nil, fmt.Errorf("hub: address of the hub (TERRACE_HUB, HF_ENDPOINT) %q: want a URL that begins with https:// or http://: %w", o.HFEndpoint, ErrName)
 	}
 	if o.HFToken == "" {
 		if b, err := os.ReadFile(filepath.Join(o.HFHome, "token")); err == nil && len(b) < 4096 {
@@ -237,7 +237,11 @@ func (h *Hub) pull(ctx context.Context, ref reference) (_ Result, err error) {
 
 func (h *Hub) fetchFrom(ctx context.Context, ref reference, index int, src source) (manifest, error) {
 	if h.options.Offline {
-		return manifest{}, fmt.Errorf("%v: %w: not in the cache, and HF_HUB_OFFLINE forbids the network", src, ErrOffline)
+		err := fmt.Errorf("%w: not in the cache, and HF_HUB_OFFLINE forbids the network", ErrOffline)
+		if fmt.Sprint(src) != ref.name { // which the caller says
+			err = fmt.Errorf("%v: %w", src, err)
+		}
+		return manifest{}, err
 	}
 	dir := filepath.Join(h.stageDir(ref.name), fmt.Sprint(index))
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -184,7 +184,7 @@ func (w *promptWriter) render(ctx context.Context, c *conversation) (text string
 // turnsFit refuses more turns than a prompt has tokens.
 func (w *promptWriter) turnsFit(n int) error {
 	if window := w.window; n > window {
-		return badField("messages", "%d messages, more than the %d tokens of this server's context", n, window)
+		return badField("messages", "%d messages, more than the %d tokens of the context", n, window)
 	}
 	return nil
 }

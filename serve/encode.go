@@ -72,7 +72,7 @@ func (w *promptWriter) encodePrompt(ctx context.Context, field, text string, o t
 // tooLong refuses a prompt of more than some tokens.
 func (w *promptWriter) tooLong(tokens int) *Error {
 	return &Error{Status: http.StatusBadRequest, Code: "context_length_exceeded",
-		Message: fmt.Sprintf("the prompt has more than %d tokens; this server's context is %d tokens, the answer's included", tokens, w.window)}
+		Message: fmt.Sprintf("the prompt has more than %d tokens; the context is %d tokens, the answer's included", tokens, w.window)}
 }
 
 // busy runs other work that takes processor time before a request is queued, a few at a time.

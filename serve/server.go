@@ -172,7 +172,7 @@ func (s *Server) check(r *Request) error {
 		}
 		if n := len(ids) + min(1, max(0, r.MaxTokens)); n > context || r.MaxTokens < 0 && len(ids) >= context {
 			return &Error{Status: http.StatusBadRequest, Code: "context_length_exceeded",
-				Message: fmt.Sprintf("the prompt has %d tokens; this server's context is %d tokens, the answer's included", len(ids), context)}
+				Message: fmt.Sprintf("the prompt has %d tokens; the context is %d tokens, the answer's included", len(ids), context)}
 		}
 		if i := slices.IndexFunc(ids, func(id int) bool { return id < 0 || id >= vocab }); i >= 0 {
 			return badRequest("token id %d of the prompt: want 0 to %d", ids[i], vocab-1)

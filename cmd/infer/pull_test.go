@@ -71,7 +71,7 @@ func TestPullListRemove(t *testing.T) {
 	if code, _, errOut = inferCommand(t, "rm", "hf:ORG/REPO"); code != 0 || !strings.Contains(errOut, "freed") {
 		t.Errorf("rm: %d, %q", code, errOut)
 	}
-	if code, _, errOut = inferCommand(t, "pull", "hf:ORG/REPO"); code != exitData || !strings.Contains(errOut, "HF_HUB_OFFLINE") {
+	if code, _, errOut = inferCommand(t, "pull", "hf:ORG/REPO"); code != exitData || !strings.Contains(errOut, "HF_HUB_OFFLINE") || strings.Count(errOut, "hf:ORG/REPO") != 1 {
 		t.Errorf("offline: %d, %q", code, errOut)
 	}
 }

@@ -24,12 +24,15 @@ func apertusConfig(r *reader) *Config {
 	return c
 }
 
-// eachFloat reads a number that GGUF has as one value or as one for each layer.
+// eachFloat reads a number that GGUF has as one value or as one for each layer, under its bare name where the architecture's has none.
 func (r *keyReader) eachFloat(name string, layers int) []float32 {
 	k := r.key(name)
+	if !r.meta.Has(k) {
+		k = name
+	}
 	list, err := r.meta.Floats(k)
 	if err != nil {
-		one, out := r.float(name), make([]float32, layers)
+		one, out := r.floatKey(k), make([]float32, layers)
 		for i := range out {
 			out[i] = one
 		}

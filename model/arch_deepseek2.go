@@ -10,7 +10,6 @@ func init() {
 }
 
 func deepseek2Config(r *reader) *Config {
-	r.unread = r.intOr("nextn_predict_layers", 0)
 	c := outerConfig(r)
 	r.rmsEps(c)
 	r.activation(c, SiLU)

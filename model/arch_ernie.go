@@ -18,7 +18,7 @@ func ernieConfig(r *reader) *Config {
 func ernieMoeConfig(r *reader) *Config {
 	c := ernieConfig(r)
 	r.router(c, SoftmaxRouter, true)
-	c.Router.Bias = c.Experts > 0
+	c.Router.Bias = c.Experts > 0 && r.anyLayerHas(c, "exp_probs_b.bias")
 	c.Router.Least = r.floatKeyOr("terrace.router.least", 1e-12)
 	step := r.intOr("interleave_moe_layer_step", 1)
 	if step < 1 || step > maxLayers {

@@ -41,7 +41,7 @@ func (r *reader) slidingPattern(layers, period int) []bool {
 	out := make([]bool, layers)
 	k := r.key("attention.sliding_window_pattern")
 	if list, err := r.meta.Ints(k); err == nil {
-		if len(list) != layers {
+		if list = r.decoders(list, layers); len(list) != layers {
 			r.fail("metadata %q has %d entries for %d layers: %w", k, len(list), layers, ErrConfig)
 			return out
 		}
@@ -54,7 +54,7 @@ func (r *reader) slidingPattern(layers, period int) []bool {
 		period = r.int("attention.sliding_window_pattern")
 	}
 	for i := range out {
-		out[i] = period > 0 && (i+1)%period != 0
+		out[i] = period == 0 || period > 0 && (i+1)%period != 0
 	}
 	return out
 }

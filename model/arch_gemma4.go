@@ -91,10 +91,18 @@ func gemma4Params(r *reader, c *Config) *Params {
 func sandwichedLayer(r *reader, c *Config, i int, n string, width int) LayerParams {
 	a := &c.Layer[i].Attention
 	l := LayerParams{AttnNorm: r.norm(n+"attn_norm", c.Hidden), PostAttnNorm: r.norm(n+"post_attention_norm", c.Hidden),
-		FFNNorm: r.norm(n+"ffn_norm", c.Hidden), PostFFNNorm: r.norm(n+"post_ffw_norm", c.Hidden),
-		Q: r.linear(n+"attn_q", a.Heads*a.KeyDim, c.Hidden), O: r.linear(n+"attn_output", c.Hidden, a.Heads*a.ValDim), QNorm: r.norm(n+"attn_q_norm", a.KeyDim)}
+		FFNNorm: r.norm(n+"ffn_norm", c.Hidden), PostFFNNorm: r.norm(n+"post_ffw_norm", c.Hidden), O: r.linear(n+"attn_output", c.Hidden, a.Heads*a.ValDim), QNorm: r.norm(n+"attn_q_norm", a.KeyDim)}
+	fused := a.Owner == i && r.file.Has(n+"attn_qkv.weight")
+	if fused {
+		l.Q, l.K, l.V = projections(r, c, i, n, false)
+	} else {
+		l.Q = r.linear(n+"attn_q", a.Heads*a.KeyDim, c.Hidden)
+	}
 	if a.Owner == i {
-		l.K, l.KNorm, l.VNorm = r.linear(n+"attn_k", a.KVHeads*a.KeyDim, c.Hidden), r.norm(n+"attn_k_norm", a.KeyDim), NormParams{W: onesVector(a.ValDim)}
+		l.KNorm, l.VNorm = r.norm(n+"attn_k_norm", a.KeyDim), NormParams{W: onesVector(a.ValDim)}
+	}
+	if a.Owner == i && !fused {
+		l.K = r.linear(n+"attn_k", a.KVHeads*a.KeyDim, c.Hidden)
 		if l.V = r.optionalLinear(n+"attn_v", a.KVHeads*a.ValDim, c.Hidden); l.V == nil && a.KeyDim != a.ValDim {
 			r.fail("tensor %q is missing, and values of %d numbers cannot be the keys of %d: %w", n+"attn_v.weight", a.ValDim, a.KeyDim, ErrConfig)
 		}

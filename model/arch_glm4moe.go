@@ -7,7 +7,6 @@ func init() {
 }
 
 func glm4MoeConfig(r *reader) *Config {
-	r.unread = r.intOr("nextn_predict_layers", 0)
 	c := decoderConfig(r)
 	r.rmsEps(c)
 	r.activation(c, SiLU)

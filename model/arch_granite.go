@@ -6,6 +6,15 @@ func init() {
 }
 
 func graniteConfig(r *reader) *Config {
+	c := graniteDecoder(r)
+	if !r.boolOr("rope.scaling.finetuned", true) { // so files of Granite say that nothing rotates
+		c.EachAttention(func(a *Attention) { a.Rope = -1 })
+	}
+	return c
+}
+
+// graniteDecoder is what Granite's models without state have in common.
+func graniteDecoder(r *reader) *Config {
 	c := decoderConfig(r)
 	r.rmsEps(c)
 	r.activation(c, SiLU)

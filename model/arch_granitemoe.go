@@ -8,13 +8,13 @@ func init() {
 }
 
 func graniteMoeConfig(r *reader) *Config {
-	c := graniteConfig(r)
+	c := graniteDecoder(r)
 	r.router(c, SoftmaxRouter, true)
 	return c
 }
 
 func graniteSWAConfig(r *reader) *Config {
-	c := graniteConfig(r)
+	c := graniteDecoder(r)
 	r.windows(c, 0, 0)
 	r.layerBases(c)
 	if pattern := "attention.rope_pattern"; r.meta.Has(r.key(pattern)) {

@@ -10,7 +10,7 @@ func init() {
 // hybridConfig begins the Config of a model whose layers attend where head_count_kv is not 0; it returns that list.
 func hybridConfig(r *reader) (c *Config, kv []int) {
 	c = outerConfig(r)
-	heads := r.int("attention.head_count")
+	heads := r.perLayer("attention.head_count", c.Layers)
 	if heads < 1 || c.Hidden < 1 {
 		r.fail("metadata %q is %d and %q is %d, want 1 or more: %w", r.key("attention.head_count"), heads, r.key("embedding_length"), c.Hidden, ErrConfig)
 	}

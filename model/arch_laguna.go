@@ -26,15 +26,20 @@ func lagunaConfig(r *reader) *Config {
 	return c
 }
 
-// lagunaWindows sets windows by the file's pattern, else in all layers but the first of each four.
+// lagunaWindows sets windows by the file's list, else in all layers but the first of each period, by default of four.
 func (r *reader) lagunaWindows(c *Config) {
-	r.windows(c, 0, 0)
-	if r.meta.Has(r.key("attention.sliding_window_pattern")) {
+	period, key := 4, "attention.sliding_window_pattern"
+	if r.meta.Len(r.key(key)) > 0 {
+		r.windows(c, 0, 0)
+		return
+	}
+	if period = r.intOr(key, period); period < 0 {
+		r.fail("metadata %q is %d, want 0 or more: %w", r.key(key), period, ErrConfig)
 		return
 	}
 	for i := range c.Layer {
-		if i%4 == 0 {
-			c.Layer[i].Window = 0
+		if period == 0 || i%period != 0 {
+			c.Layer[i].Window = r.intOr("attention.sliding_window", 0)
 		}
 	}
 }

@@ -10,7 +10,7 @@ func lfm2Config(r *reader) *Config {
 	c := outerConfig(r)
 	r.rmsEps(c)
 	r.activation(c, SiLU)
-	heads := r.int("attention.head_count")
+	heads := r.perLayer("attention.head_count", c.Layers)
 	if heads < 1 || c.Hidden < 1 {
 		r.fail("metadata %q is %d and %q is %d, want 1 or more: %w", r.key("attention.head_count"), heads, r.key("embedding_length"), c.Hidden, ErrConfig)
 	}
@@ -26,6 +26,9 @@ func lfm2Config(r *reader) *Config {
 		l.Attention = Attention{Heads: heads, KVHeads: kv, KeyDim: r.intOr("attention.key_length", dim), ValDim: r.intOr("attention.value_length", dim), Owner: i}
 	}
 	r.rope(c)
+	if r.arch == "lfm2" {
+		r.windows(c, 0, 0)
+	}
 	r.router(c, SigmoidRouter, true)
 	c.Router.Bias = c.Experts > 0 && r.anyLayerHas(c, "exp_probs_b.bias")
 	return c

@@ -24,7 +24,7 @@ func (r *reader) mixture(c *Config) {
 	if c.Experts = r.intOr("expert_count", 0); c.Experts == 0 {
 		return
 	}
-	c.TopK, c.NormTopK = r.int("expert_used_count"), true
+	c.TopK, c.NormTopK = r.perLayer("expert_used_count", c.Layers), true
 	for i := range c.Layer {
 		c.Layer[i].MoE = true
 	}

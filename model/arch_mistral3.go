@@ -18,7 +18,10 @@ func mistral3Config(r *reader) *Config {
 	r.windows(c, 0, 0)
 	r.mixture(c)
 	if scale := r.floatOr("attention.temperature_scale", 0); scale != 0 {
-		heat := Temperature{Scale: scale, Every: r.intOr("attention.temperature_length", r.original(c))}
+		heat := Temperature{Scale: scale, Every: r.intOr("attention.temperature_length", 0)}
+		if heat.Every == 0 {
+			heat.Every = r.original(c)
+		}
 		c.EachAttention(func(a *Attention) { a.Temperature = heat })
 	}
 	return c

@@ -10,7 +10,7 @@ func init() {
 func qwen3MoeConfig(r *reader) *Config {
 	c := qwen2Config(r)
 	r.mixture(c)
-	c.NormTopK = r.boolOr("expert_weights_norm", true)
+	c.NormTopK = r.normalises(true)
 	if c.Experts > 0 {
 		for i, moe := range r.flagsOr("terrace.moe.layers", c.Layers, true) {
 			c.Layer[i].MoE = moe

@@ -9,7 +9,6 @@ func init() {
 }
 
 func qwen35Config(r *reader) *Config {
-	r.unread = r.intOr("nextn_predict_layers", 0)
 	c := decoderConfig(r)
 	r.rmsEps(c)
 	r.activation(c, SiLU)

@@ -11,7 +11,8 @@ func stablelmConfig(r *reader) *Config {
 	r.layerEps(c)
 	r.activation(c, SiLU)
 	r.rope(c)
-	c.Parallel = r.boolOr("use_parallel_residual", false)
+	// Not use_parallel_residual: llama.cpp's converter writes true where a configuration does not say, which means false.
+	c.Parallel = !r.file.Has("blk.0.ffn_norm.weight")
 	if r.file.Has("blk.0.attn_q_norm.weight") {
 		c.EachAttention(func(a *Attention) { a.HeadNorms = true })
 	}

@@ -4,6 +4,7 @@ import "fmt"
 
 // outerConfig begins a Config with the figures that belong to no layer.
 func outerConfig(r *reader) *Config {
+	r.unread = r.intOr("nextn_predict_layers", 0)
 	return &Config{
 		Arch: r.arch, Name: r.stringOr("general.name", ""),
 		Layers: r.int("block_count") - r.unread, Residual: Residual{Hidden: r.int("embedding_length")},
@@ -123,12 +124,9 @@ func (r *reader) tied() bool {
 // attentionLayer are the projections of q, k, v and of the output, without any norm.
 func attentionLayer(r *reader, c *Config, i int, n string) LayerParams {
 	a := &c.Layer[i]
-	return LayerParams{
-		Q: r.linear(n+"attn_q", a.Heads*a.KeyDim, c.Hidden),
-		K: r.linear(n+"attn_k", a.KVHeads*a.KeyDim, c.Hidden),
-		V: r.linear(n+"attn_v", a.KVHeads*a.ValDim, c.Hidden),
-		O: r.linear(n+"attn_output", c.Hidden, a.Heads*a.ValDim),
-	}
+	l := LayerParams{O: r.linear(n+"attn_output", c.Hidden, a.Heads*a.ValDim)}
+	l.Q, l.K, l.V = projections(r, c, i, n, false)
+	return l
 }
 
 // headNorms adds the norms on each head of q and k.

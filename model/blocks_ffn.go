@@ -54,7 +54,7 @@ func (r *reader) expertWeights(c *Config, l *LayerParams, n string) {
 
 // expertWidth is the inner width of an expert.
 func (r *reader) expertWidth(c *Config) int {
-	if width := r.intOr("expert_feed_forward_length", 0); width > 0 { // 0 in files of architectures without a width of its own
+	if width := r.perLayerOr("expert_feed_forward_length", c.Layers, 0); width > 0 { // 0 in files of architectures without a width of its own
 		return width
 	}
 	return r.perLayerOr("feed_forward_length", c.Layers, 0)
@@ -84,14 +84,14 @@ func (r *reader) router(c *Config, own RouterScore, normalised bool) {
 	}
 	x, key := &c.Router, "expert_gating_func"
 	x.Score = own
-	if r.meta.Has(r.key(key)) {
+	if r.intOr(key, 0) != 0 {
 		score, ok := gatingFunctions[r.int(key)]
 		if !ok {
 			r.fail("metadata %q is %d, want 1 (softmax) or 2 (sigmoid): %w", r.key(key), r.int(key), ErrConfig)
 		}
 		x.Score = score
 	}
-	c.NormTopK = r.boolOr("expert_weights_norm", normalised)
+	c.NormTopK = r.normalises(normalised)
 	x.Scale = r.floatOr("expert_weights_scale", 0)
 	if groups := r.intOr("expert_group_count", 0); groups > 1 {
 		x.Groups, x.GroupsUsed, x.GroupBest = groups, r.intOr("expert_group_used_count", groups), 2
@@ -106,6 +106,18 @@ func (r *reader) router(c *Config, own RouterScore, normalised bool) {
 		c.Layer[i].MoE = i >= dense && moe[i]
 	}
 }
+
+// normalises reads whether the weights of the chosen experts are made to sum to 1; own is the architecture's way. llama.cpp's
+// llama_model_save_to_file, which alone writes expert_group_scale for every model, writes false where the architecture leaves no choice.
+func (r *reader) normalises(own bool) bool {
+	if r.meta.Has(r.key("expert_group_scale")) && !choosesNorm[r.arch] {
+		return own
+	}
+	return r.boolOr("expert_weights_norm", own)
+}
+
+// choosesNorm are the architectures for which llama.cpp reads expert_weights_norm.
+var choosesNorm = map[string]bool{"deepseek2": true, "deepseek32": true, "glm4moe": true, "laguna": true, "nemotron_h": true, "nemotron_h_moe": true}
 
 // anyLayerHas reports whether a layer has a tensor of that name.
 func (r *reader) anyLayerHas(c *Config, name string) bool {

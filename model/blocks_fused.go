@@ -2,19 +2,30 @@ package model
 
 import "fmt"
 
-// fusedQKV are the parts of a tensor that holds q, k and v rows one after the other.
-func fusedQKV(r *reader, c *Config, i int, n string) (q, k, v *Linear) {
+// projections are the weights of q, k and v: tensors of their own, or the parts of one that holds their rows one after the other, whose biases
+// may still lie apart. GGUF files of most architectures come in both forms; fused is which one is missed where there is neither.
+func projections(r *reader, c *Config, i int, n string, fused bool) (q, k, v *Linear) {
 	a := &c.Layer[i]
 	dq, dk, dv := a.Heads*a.KeyDim, a.KVHeads*a.KeyDim, a.KVHeads*a.ValDim
+	one := n + "attn_qkv"
+	if !r.file.Has(one+".weight") && (!fused || r.file.Has(n+"attn_q.weight")) {
+		return r.linear(n+"attn_q", dq, c.Hidden), r.linear(n+"attn_k", dk, c.Hidden), r.linear(n+"attn_v", dv, c.Hidden)
+	}
 	total := dq + dk + dv
-	return r.part(n+"attn_qkv", total, 0, dq, c.Hidden), r.part(n+"attn_qkv", total, dq, dk, c.Hidden), r.part(n+"attn_qkv", total, dq+dk, dv, c.Hidden)
+	q, k, v = r.part(one, total, 0, dq, c.Hidden), r.part(one, total, dq, dk, c.Hidden), r.part(one, total, dq+dk, dv, c.Hidden)
+	for name, l := range map[string]*Linear{"attn_q.bias": q, "attn_k.bias": k, "attn_v.bias": v} {
+		if l != nil && l.Bias == nil && r.file.Has(n+name) {
+			l.Bias = r.vector(n+name, l.Rows)
+		}
+	}
+	return q, k, v
 }
 
 // fusedLayer is a layer with fused q|k|v; its feed-forward weights are the caller's.
 func fusedLayer(r *reader, c *Config, i int, n string) LayerParams {
 	l := LayerParams{AttnNorm: r.norm(n+"attn_norm", c.Hidden), FFNNorm: r.norm(n+"ffn_norm", c.Hidden),
 		O: r.linear(n+"attn_output", c.Hidden, c.Layer[i].Heads*c.Layer[i].ValDim)}
-	l.Q, l.K, l.V = fusedQKV(r, c, i, n)
+	l.Q, l.K, l.V = projections(r, c, i, n, true)
 	return l
 }
 

@@ -29,7 +29,7 @@ func (r *keyReader) eachInt(name string, layers, def int) []int {
 		}
 		return out
 	}
-	if len(list) != layers {
+	if list = r.decoders(list, layers); len(list) != layers {
 		r.fail("metadata %q has %d values, want one integer or one for each of %d layers: %w", k, len(list), layers, ErrConfig)
 		return out
 	}

@@ -25,7 +25,12 @@ type source struct {
 
 func newSource(t *testing.T, c hftest.Config, shapes hftest.Shapes) source {
 	t.Helper()
-	meta, tensors, closer, err := hf.Open(hftest.Folder(t, c, shapes))
+	return folderSource(t, hftest.Folder(t, c, shapes))
+}
+
+func folderSource(t *testing.T, dir string) source {
+	t.Helper()
+	meta, tensors, closer, err := hf.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,8 +155,8 @@ func TestBadMetadata(t *testing.T) {
 		{llama, change{"llama.rope.freq_base": float32(0)}, "freq_base"},
 		{llama, change{"llama.rope.freq_base": float32(math.Inf(1))}, "freq_base"},
 		{llama, change{"llama.rope.scaling.type": "spiral"}, "spiral"},
-		{llama, change{"llama.rope.scaling.type": "linear"}, "scaling.factor"},
-		{llama, change{"llama.rope.scaling.factor": float32(0)}, "scaling.factor"},
+		{llama, change{"llama.rope.scaling.factor": float32(-2)}, "scaling.factor"},
+		{llama, change{"llama.rope.scaling.type": "none", "llama.rope.scaling.attn_factor": float32(0)}, "attention factor"},
 		{llama, change{"llama.rope.scale_linear": float32(-2)}, "scale_linear"},
 		{llama, yarn(change{"llama.rope.scaling.factor": float32(-1)}), "scaling.factor"},
 		{llama, yarn(change{"llama.rope.scaling.yarn_beta_fast": float32(0)}), "beta_fast"},

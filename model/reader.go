@@ -22,7 +22,7 @@ type reader struct {
 func newReader(file *weights.Model, arch string) *reader {
 	faults := &faultList{}
 	keys := keyReader{faultList: faults, meta: file.Meta(), arch: arch}
-	r := &reader{faultList: faults, keyReader: keys, tensorReader: tensorReader{faultList: faults, file: file}}
+	r := &reader{faultList: faults, keyReader: keys, tensorReader: tensorReader{faultList: faults, file: file, read: map[string]bool{}}}
 	r.ropeReader = ropeReader{faultList: faults, keyReader: &r.keyReader, tensorReader: &r.tensorReader}
 	return r
 }
@@ -35,14 +35,15 @@ type keyReader struct {
 	*faultList
 	meta *weights.Meta
 	arch string
+	// unread is how many of the file's layers, its last, are no part of the decoder: they guess further tokens.
+	unread int
 }
 
 // tensorReader reads tensors.
 type tensorReader struct {
 	*faultList
 	file *weights.Model
-	// unread is how many of the file's layers, its last, are no part of the decoder.
-	unread int
+	read map[string]bool // names of tensors that were asked for
 }
 
 // ropeReader reads rotary tables.
@@ -82,7 +83,7 @@ func (r *keyReader) perLayer(name string, layers int) int {
 	if err != nil {
 		return r.int(name) // it names the type that is there
 	}
-	if len(list) == 0 || len(list) != layers {
+	if list = r.decoders(list, layers); len(list) == 0 || len(list) != layers {
 		r.fail("metadata %q has %d values, want one integer or one for each of %d layers: %w", k, len(list), layers, ErrConfig)
 		return 0
 	}
@@ -93,6 +94,14 @@ func (r *keyReader) perLayer(name string, layers int) int {
 		}
 	}
 	return list[0]
+}
+
+// decoders is the part of a list by layer that is the decoder's, where it has the layers that guess further tokens too.
+func (r *keyReader) decoders(list []int, layers int) []int {
+	if len(list) == layers+r.unread {
+		return list[:layers]
+	}
+	return list
 }
 
 // perLayerOr is perLayer for an optional integer.
@@ -150,9 +159,8 @@ func (r *keyReader) stringOr(key, def string) string {
 
 // tensor finds a tensor and checks its shape, outermost dimension first.
 func (r *tensorReader) tensor(name string, shape ...int) *weights.Tensor {
-	t, err := r.file.Tensor(name)
-	if err != nil {
-		r.fail("%w", err)
+	t := r.tensorNamed(name)
+	if t == nil {
 		return nil
 	}
 	if !sameShape(t.Shape, shape) {
@@ -164,6 +172,7 @@ func (r *tensorReader) tensor(name string, shape ...int) *weights.Tensor {
 
 // tensorNamed finds a tensor of whatever shape.
 func (r *tensorReader) tensorNamed(name string) *weights.Tensor {
+	r.read[name] = true
 	t, err := r.file.Tensor(name)
 	if err != nil {
 		r.fail("%w", err)

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Rope is one rotary position embedding: which part of a head turns and at what speeds. The scaling methods (linear, llama3,
@@ -122,6 +123,9 @@ func (r *ropeReader) rope(c *Config) {
 	rope := Rope{
 		Dim:        r.intOr("rope.dimension_count", width),
 		Interlaced: r.stringOr("terrace.rope.layout", ropeLayouts[r.arch]) == "norm",
+	}
+	if r.arch == "glm4" && slices.ContainsFunc(r.eachOf("rope.dimension_sections"), func(n int) bool { return n != 0 }) {
+		rope.Interlaced = false // files of models that see images have the rows of q and k in the other order
 	}
 	base := float64(r.floatOr("rope.freq_base", 10000))
 	if rope.Dim < 2 || rope.Dim > min(width, maxHeadDim) || rope.Dim%2 != 0 {

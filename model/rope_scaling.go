@@ -17,19 +17,21 @@ func (r *ropeReader) scaleRope(rope *Rope, base float64, c *Config) {
 	if !r.meta.Has(r.key(linearKey)) && r.meta.Has(r.key("rope.scale_linear")) {
 		linearKey = "rope.scale_linear" // files of 2023
 	}
-	if method == "" && r.meta.Has(r.key(linearKey)) {
+	if method == "" {
 		method = "linear"
 	}
 	if r.file.Has("rope_factors_long.weight") {
 		method = "longrope"
 	}
 	switch method {
-	case "", "none":
+	case "none":
+		r.amplitude(rope, 1)
 	case "linear":
-		factor := r.positive(linearKey)
+		factor := r.stretch(linearKey)
 		for i := range rope.InvFreq {
 			rope.InvFreq[i] /= factor
 		}
+		r.amplitude(rope, 1)
 	case "yarn":
 		r.yarn(rope, base, c)
 	case "longrope":
@@ -94,7 +96,7 @@ func (r *ropeReader) original(c *Config) int {
 // those that turn less than beta_slow times are divided by the factor, with a ramp between (section 3.2 of the paper). The
 // amplitude is 0.1·ln(factor)+1 (section 3.4) unless the file gives another.
 func (r *ropeReader) yarn(rope *Rope, base float64, c *Config) {
-	factor, orig := float64(r.positive("rope.scaling.factor")), float64(r.original(c))
+	factor, orig := float64(r.stretch("rope.scaling.factor")), float64(r.original(c))
 	edge := func(name string, def float32) float64 {
 		turns := float64(r.floatOr(name, def))
 		if !(turns > 0) {
@@ -119,11 +121,25 @@ func (r *ropeReader) yarn(rope *Rope, base float64, c *Config) {
 	if factor > 1 {
 		amplitude = 0.1*math.Log(factor) + 1
 	}
-	rope.Amplitude = float32(amplitude) * r.floatOr("rope.scaling.attn_factor", 1)
+	r.amplitude(rope, float32(amplitude))
 	if r.meta.Has("terrace.rope.scaling.attention_factor") {
 		rope.Amplitude = r.floatKey("terrace.rope.scaling.attention_factor")
+		r.checkAmplitude(rope)
 	}
+}
+
+// amplitude multiplies a method's own amplitude with the file's.
+func (r *ropeReader) amplitude(rope *Rope, own float32) {
+	rope.Amplitude = own * r.floatOr("rope.scaling.attn_factor", 1)
 	r.checkAmplitude(rope)
+}
+
+// stretch reads a scaling's factor; absent or 0 it is 1, as llama.cpp reads and writes it.
+func (r *ropeReader) stretch(name string) float32 {
+	if r.floatOr(name, 0) == 0 {
+		return 1
+	}
+	return r.positive(name)
 }
 
 // yarnScale is the amplitude that YaRN gives to scores for a factor: 0.1·m·ln(factor) + 1.
@@ -145,8 +161,7 @@ func (r *ropeReader) longrope(rope *Rope, c *Config) {
 	rope.LongFreq, rope.LongAt = append([]float32(nil), rope.InvFreq...), r.original(c)
 	divide(rope.InvFreq, short)
 	divide(rope.LongFreq, long)
-	rope.Amplitude = r.floatOr("rope.scaling.attn_factor", 1)
-	r.checkAmplitude(rope)
+	r.amplitude(rope, 1)
 }
 
 // dynamicReach bounds the context of a model with dynamic scaling: this many times what its factor says. The method has no

@@ -71,6 +71,7 @@ var preTokenizers = func() map[string]preTokenizer {
 		"exaone", "minerva-7b", "mellum2")
 	add(preTokenizer{stages: llama3Split, ignoreMerges: true, addBOS: true}, "llama-bpe", "llama3",
 		"llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano")
+	add(preTokenizer{stages: llama3Split, ignoreMerges: true}, "glm5")
 	add(preTokenizer{stages: llama3Split}, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe")
 	add(preTokenizer{stages: qwen2Split}, "qwen", "qwen2", "qwen3", "stablelm2", "hunyuan", "solar-open", "megrez",
 		"deepseek-r1-qwen", "kormo", "f2llmv2", "grok-2", "bailingmoe", "bailingmoe2", "llada-moe")

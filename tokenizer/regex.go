@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/dlclark/regexp2/v2"
 )
@@ -271,7 +273,18 @@ func regexPreTokenizers() []regexPre {
 	}
 	const han = "[一-龥぀-ゟ゠-ヿ]+"
 	const deepseek3 = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+	// What Kimi K2 splits words of by case, Han aside.
+	const upper, lower = `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}-[\p{Han}]]`, `[\p{Ll}\p{Lm}\p{Lo}\p{M}-[\p{Han}]]`
+	const contracted = `(?i:'s|'t|'re|'ve|'m|'ll|'d)?`
+	const kimi = `\p{Han}+|[^\r\n\p{L}\p{N}]?` + upper + `*` + lower + `+` + contracted + `|[^\r\n\p{L}\p{N}]?` + upper + `+` + lower + `*` + contracted +
+		`|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	const latin = `\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+`
 	return []regexPre{
+		{names: []string{"deepseek-llm"}, stages: lazy(`[\r\n]`, latin, `\s?[!-/:-~！-／：-～‘-‟　-。]+`, `\s+$`, "[一-龥ࠀ-一가-퟿]+", `\p{N}+`)},
+		{names: []string{"kimi-k2"}, stages: lazy(kimi)},
+		{names: []string{"superbpe"}, stages: splitter{newLazyRegex(`\p{N}+`), thousands}},
+		{names: []string{"tiny_aya", "cohere2moe"}, stages: splitter{newLazyRegex(`\d{1,3}(?=(?:\d{3})*\b)`), gpt4oSplit[0]}},
+		{names: []string{"youtu"}, ignoreMerges: true, stages: splitter{newLazyRegex(`[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+`), stageFunc(caseRules{digits: 1, contractions: true}.word)}},
 		{names: []string{"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}, stages: lazy(`\p{N}{1,3}`, han, deepseek3)},
 		{names: []string{"deepseek-coder"}, stages: lazy(`[\r\n]`, `\s?\p{L}+`, `\s?\p{P}+`, "[一-龥ࠀ-一가-퟿]+", `\p{N}`)},
 		{names: []string{"poro-chat", "bloom", "gpt3-finnish"}, stages: lazy(` ?[^(\s|.,!?…。，、।۔،)]+`)},
@@ -279,3 +292,24 @@ func regexPreTokenizers() []regexPre {
 		{names: []string{"seed-coder"}, stages: lazy(`(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`)},
 	}
 }
+
+// thousands matches decimal digits so that a run of them is cut into threes from its end.
+var thousands = isolate(func(s string, i int) int {
+	digits := 0
+	for j := i; j < len(s); {
+		r, n := utf8.DecodeRuneInString(s[j:])
+		if !unicode.Is(unicode.Nd, r) {
+			break
+		}
+		digits, j = digits+1, j+n
+	}
+	take := digits % 3
+	if digits > 0 && take == 0 {
+		take = 3
+	}
+	for range take {
+		_, n := utf8.DecodeRuneInString(s[i:])
+		i += n
+	}
+	return i
+})

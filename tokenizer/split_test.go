@@ -104,6 +104,39 @@ func TestPreTokenizersAgainstPatterns(t *testing.T) {
 	}
 }
 
+// TestPreTokenizersGolden compares with the words that Hugging Face's tokenizers 0.23.3 cuts by the models' own patterns.
+func TestPreTokenizersGolden(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"deepseek-llm", "It's 1234567 HTMLParser2 he'LL 你好ab世界，ok", []string{"It", "'", "s", " ", "1234567", " HTMLParser", "2", " he", "'", "LL", " ", "你好", "ab", "世界", "，", "ok"}},
+		{"deepseek-llm", "x\u3000\u3000“梅花”12345abc ٣٤٥٦\r\n\r\n  y ", []string{"x", "\u3000\u3000“", "梅花", "”", "12345", "abc", " ", "٣٤٥٦", "\r", "\n", "\r", "\n", " ", " y", " "}},
+		{"deepseek-llm", "naïveÉTÉ's don'T e\u0301a 한국어ㅏ…—‘q’ a b  c//\n/d", []string{"na", "ï", "ve", "É", "T", "É", "'", "s", " don", "'", "T", " e", "\u0301", "a", " ", "한국어ㅏ…—", "‘", "q", "’", " a", " b", " ", " c", "//", "\n", "/", "d"}},
+		{"kimi-k2", "It's 1234567 HTMLParser2 he'LL 你好ab世界，ok", []string{"It's", " ", "123", "456", "7", " HTMLParser", "2", " he'LL", " ", "你好", "ab", "世界", "，ok"}},
+		{"kimi-k2", "x\u3000\u3000“梅花”12345abc ٣٤٥٦\r\n\r\n  y ", []string{"x", "\u3000", "\u3000", "“", "梅花", "”", "123", "45", "abc", " ", "٣٤٥", "٦", "\r\n\r\n", " ", " y", " "}},
+		{"kimi-k2", "naïveÉTÉ's don'T e\u0301a 한국어ㅏ…—‘q’ a b  c//\n/d", []string{"naïve", "ÉTÉ's", " don'T", " e\u0301a", " 한국어ㅏ", "…—‘", "q", "’", " a", " b", " ", " c", "//\n", "/d"}},
+		{"superbpe", "It's 1234567 HTMLParser2 he'LL 你好ab世界，ok", []string{"It's ", "1", "234", "567", " HTMLParser", "2", " he'LL 你好ab世界，ok"}},
+		{"superbpe", "x\u3000\u3000“梅花”12345abc ٣٤٥٦\r\n\r\n  y ", []string{"x\u3000\u3000“梅花”", "12", "345", "abc ", "٣", "٤٥٦", "\r\n\r\n  y "}},
+		{"superbpe", "naïveÉTÉ's don'T e\u0301a 한국어ㅏ…—‘q’ a b  c//\n/d", []string{"naïveÉTÉ's don'T e\u0301a 한국어ㅏ…—‘q’ a b  c//\n/d"}},
+		{"tiny_aya", "It's 1234567 HTMLParser2 he'LL 你好ab世界，ok", []string{"It's", " ", "1", "234", "567", " HTMLParser", "2", " he'LL", " 你好ab世界", "，ok"}},
+		{"tiny_aya", "x\u3000\u3000“梅花”12345abc ٣٤٥٦\r\n\r\n  y ", []string{"x", "\u3000", "\u3000", "“梅花", "”", "123", "45", "abc", " ", "٣", "٤٥٦", "\r\n\r\n", " ", " y", " "}},
+		{"tiny_aya", "naïveÉTÉ's don'T e\u0301a 한국어ㅏ…—‘q’ a b  c//\n/d", []string{"naïve", "ÉTÉ's", " don'T", " e\u0301a", " 한국어ㅏ", "…—‘", "q", "’", " a", " b", " ", " c", "//\n/", "d"}},
+		{"youtu", "It's 1234567 HTMLParser2 he'LL 你好ab世界，ok", []string{"It's", " ", "1", "2", "3", "4", "5", "6", "7", " HTMLParser", "2", " he'LL", " ", "你好", "ab", "世界", "，", "ok"}},
+		{"youtu", "x\u3000\u3000“梅花”12345abc ٣٤٥٦\r\n\r\n  y ", []string{"x", "\u3000\u3000", "“", "梅花", "”", "1", "2", "3", "4", "5", "abc", " ", "٣", "٤", "٥", "٦", "\r\n\r\n", " ", " y", " "}},
+		{"youtu", "naïveÉTÉ's don'T e\u0301a 한국어ㅏ…—‘q’ a b  c//\n/d", []string{"naïve", "ÉTÉ's", " don'T", " e\u0301a", " ", "한국어ㅏ", "…—‘", "q", "’", " a", " b", " ", " c", "//\n/", "d"}},
+	} {
+		if got := splitWords(t, preTokenizers[c.name].stages, c.text); !slices.Equal(got, c.want) {
+			t.Errorf("%s of %q:\n got %q\nwant %q", c.name, c.text, got, c.want)
+		}
+	}
+	for _, name := range []string{"glm5", "youtu"} {
+		if !preTokenizers[name].ignoreMerges {
+			t.Errorf("%s merges words that are tokens", name)
+		}
+	}
+}
+
 // TestPreTokenizersKeepText runs every name of the table over all kinds of text
 // and checks that the words joined are the text.
 func TestPreTokenizersKeepText(t *testing.T) {

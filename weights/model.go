@@ -23,6 +23,7 @@ type Model struct {
 	meta    *Meta
 	tensors []*Tensor
 	byName  map[string]*Tensor
+	folded  map[string]bool // names of scales (foldScales)
 	size    int64
 	closers []io.Closer
 	notices []string

@@ -12,15 +12,14 @@ import (
 
 // foldScales multiplies NVFP4 matrices of a GGUF file with the scale that llama.cpp keeps beside each ("blk.0.ffn_up.scale" of
 // "blk.0.ffn_up.weight", one number, or one an expert): they are presented as NVFP4_F32. Scales beside matrices of other types are an
-// architecture's own, as are all of Gemma 4, which multiplies its experts with them itself.
+// architecture's own, as are those of Gemma 4's experts and their router, which it multiplies itself.
 func (m *Model) foldScales() error {
-	if arch, err := m.meta.String("general.architecture"); err == nil && strings.HasPrefix(arch, "gemma4") {
-		return nil
-	}
+	arch, _ := m.meta.String("general.architecture")
+	gemma4 := strings.HasPrefix(arch, "gemma4")
 	for i, t := range m.tensors {
 		stem, isWeight := strings.CutSuffix(t.Name, ".weight")
 		scale := m.byName[stem+".scale"]
-		if !isWeight || scale == nil || t.Type != quant.NVFP4 {
+		if !isWeight || scale == nil || t.Type != quant.NVFP4 || gemma4 && (strings.HasSuffix(stem, "_exps") || strings.HasSuffix(stem, "ffn_gate_inp")) {
 			continue
 		}
 		n := scale.Rows() * scale.Cols()
@@ -42,9 +41,16 @@ func (m *Model) foldScales() error {
 			return scaledNVFP4(blocks, scales), nil
 		})
 		m.byName[t.Name] = m.tensors[i]
+		if m.folded == nil {
+			m.folded = map[string]bool{}
+		}
+		m.folded[scale.Name] = true
 	}
 	return nil
 }
+
+// Folded reports whether a tensor is a scale that another one is presented multiplied with.
+func (m *Model) Folded(name string) bool { return m.folded[name] }
 
 // scaledNVFP4 turns blocks of 64 numbers into two of 32, whose scales are multiplied with the block's own of the scales given, each of an
 // equal share of the blocks.

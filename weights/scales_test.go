@@ -115,3 +115,46 @@ func TestInternalTypes(t *testing.T) {
 		t.Errorf("a file cut short: %v", err)
 	}
 }
+
+// TestNVFP4ScalesOfGemma4: the scales of Gemma 4's experts are left to the model, those beside its other matrices are not.
+func TestNVFP4ScalesOfGemma4(t *testing.T) {
+	write := func(name string) string {
+		path := filepath.Join(t.TempDir(), "m.gguf")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		meta := &gguf.Meta{}
+		meta.Set("general.architecture", "gemma4")
+		w, err := gguf.NewWriter(f, meta, []gguf.Info{{Name: name + ".weight", Type: quant.NVFP4, Shape: []int{1, 64}}, {Name: name + ".scale", Type: quant.F32, Shape: []int{1}}})
+		for _, part := range [][]byte{make([]byte, 36), {0, 0, 0, 0x40}} { // the scale is 2
+			if err == nil {
+				_, err = w.Write(part)
+			}
+		}
+		if err == nil {
+			err = w.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, folded := range map[string]bool{"blk.0.attn_q": true, "blk.0.ffn_down": true, "blk.0.ffn_down_exps": false, "blk.0.ffn_gate_inp": false} {
+		m, err := Open(write(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := m.Tensor(name + ".weight")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := x.Type == quant.NVFP4_F32; got != folded || m.Folded(name+".scale") != folded || m.Folded(name+".weight") {
+			t.Errorf("%s: multiplied with its scale: %v, want %v", name, got, folded)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"terrace/engine/fakes"
 	"terrace/engine/tier"
+	"terrace/internal/golden"
 	"terrace/internal/kvpage"
 	"terrace/policy"
 )
@@ -20,6 +21,9 @@ func TestWindowOnly(t *testing.T) {
 	for name, o := range map[string]Options{"f16": {}, "int8": {KVTypeSet: true, KType: kvpage.I8, VType: kvpage.I8, KVWindow: 64},
 		"int3": {KVTypeSet: true, KType: kvpage.I3, VType: kvpage.I3, KVWindow: 64},
 		"ssd":  {Tiers: []tier.Tier{{Kind: tier.Host, CapacityBytes: 600 * 4096}, {Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 16 << 20}}}} {
+		if name == "int3" && !golden.Thorough() {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o.Threads, o.ChunkTokens, o.Context = 2, 100, 2048

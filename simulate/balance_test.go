@@ -14,7 +14,7 @@ import (
 func TestBetaMinimumOfThePipeline(t *testing.T) {
 	t.Parallel()
 	for i, c := range balanceCases {
-		if i%3 != 0 && !golden.Thorough() || testing.Short() && i > 3 {
+		if i%6 != 0 && !golden.Thorough() || testing.Short() && i > 3 {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

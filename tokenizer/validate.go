@@ -99,7 +99,10 @@ func (v *Vocab) markControl(ids *tokenTable) {
 	types := slices.Clone(v.Types)
 	for _, list := range [][]string{endTexts, controlTexts} {
 		for _, text := range list {
-			if id := ids.find(text); id >= 0 && types != nil {
+			if id := ids.find(text); id >= 0 {
+				if types == nil {
+					types = slices.Repeat([]int32{TypeNormal}, len(v.Tokens))
+				}
 				types[id] = TypeControl
 			}
 		}

@@ -2,6 +2,7 @@ package vocab_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,21 @@ func metaTokenizer(t *testing.T, m *gguf.Meta) *tokenizer.Tokenizer {
 		t.Fatal(err)
 	}
 	return tok
+}
+
+// TestMetaWithoutTypes: what ends a turn is a control token in a file without token types too.
+func TestMetaWithoutTypes(t *testing.T) {
+	tok := metaTokenizer(t, meta("gpt2", map[string]any{ggml + "token_type": nil}))
+	ids, err := tok.Encode("ab<|im_end|>a", false, true)
+	if err != nil || !slices.Equal(ids, []int{5, 8, 3}) {
+		t.Errorf("ids %v (%v), want 5 8 3", ids, err)
+	}
+	if got := tok.Decode([]int{5, 8, 3}, false); got != "aba" {
+		t.Errorf("text %q, want the control token hidden", got)
+	}
+	if got := tok.Decode([]int{5, 1, 3}, false); got != "ab<s>a" {
+		t.Errorf("text %q, want others plain", got)
+	}
 }
 
 func TestMetaKinds(t *testing.T) {

@@ -247,19 +247,11 @@ func (s *engineSession) Force(ctx context.Context, ids []int, each func(int, []f
 	return nil
 }
 
-// Continue implements eval.Session: on a fork, or, for a policy whose state belongs to one text, on a prompt that is read again.
+// Continue implements eval.Session. What one token takes is known; further ones are read beside.
 func (s *engineSession) Continue(ctx context.Context, ids []int) ([]eval.TokenScore, error) {
-	other := &engineSession{r: s.r, e: s.e, policy: s.policy}
-	var err error
-	if other.s, err = s.s.Fork(s.s.Policy()); errors.Is(err, engine.ErrOption) {
-		other, err = s.again(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer other.s.Close()
 	scores, likeliest := make([]eval.TokenScore, 0, len(ids)), model.NewSampler(model.SamplerOptions{})
-	logits := other.s.Logits()
+	logits := s.s.Logits()
+	var other *engineSession
 	for i, id := range ids {
 		if id < 0 || id >= len(logits) {
 			return nil, fmt.Errorf("local: token id %d, the model has %d: %w", id, len(logits), eval.ErrOption)
@@ -269,23 +261,33 @@ func (s *engineSession) Continue(ctx context.Context, ids []int) ([]eval.TokenSc
 			return nil, err
 		}
 		scores = append(scores, eval.TokenScore{LogProb: float64(logits[id]) - logSumExp(logits), Greedy: greedy == id})
-		if i+1 < len(ids) {
-			if err := other.Force(ctx, ids[i:i+1], func(_ int, l []float32) error { logits = l; return nil }); err != nil {
+		if i+1 == len(ids) {
+			break
+		}
+		if other == nil {
+			if other, err = s.beside(ctx); err != nil {
 				return nil, err
 			}
+			defer other.s.Close()
+		}
+		if err := other.Force(ctx, ids[i:i+1], func(_ int, l []float32) error { logits = l; return nil }); err != nil {
+			return nil, err
 		}
 	}
 	return scores, nil
 }
 
-// again is another session that stands where this one does: the prompt, or what was not shared of it, is read again, with what Force
-// has read since.
-func (s *engineSession) again(ctx context.Context) (*engineSession, error) {
-	var other *engineSession
+// beside is another session that stands where this one does: a fork, or, for a policy whose state belongs to one text, the prompt, or
+// what was not shared of it, read again with what Force has read since.
+func (s *engineSession) beside(ctx context.Context) (*engineSession, error) {
+	other := &engineSession{r: s.r, e: s.e, policy: s.policy}
 	var err error
-	if s.on != nil && !s.spec.Watches() { // what was watched is one session's
+	switch other.s, err = s.s.Fork(s.s.Policy()); {
+	case !errors.Is(err, engine.ErrOption):
+		return other, err
+	case s.on != nil && !s.spec.Watches(): // what was watched is one session's
 		other, err = s.r.promptOn(ctx, s.on, s.prompt, s.spec, s.policy)
-	} else {
+	default:
 		other, err = s.r.prompt(ctx, s.prompt, s.policy)
 	}
 	if err != nil {

@@ -111,9 +111,13 @@ func TestSessionsAgreeWithThemselves(t *testing.T) {
 				t.Errorf("%s: Continue moved the session", p)
 			}
 			want := []float64{float64(first[answer[0]]) - logSumExp(first)}
+			var after []eval.TokenScore
 			err = s.Force(ctx, answer[:5], func(i int, l []float32) error {
 				want = append(want, float64(l[answer[i+1]])-logSumExp(l))
-				return nil
+				if i == 2 {
+					after, err = s.Continue(ctx, answer[3:])
+				}
+				return err
 			})
 			for i, x := range scores {
 				if !x.Greedy || math.Abs(x.LogProb-want[i]) > 1e-9 {
@@ -123,9 +127,13 @@ func TestSessionsAgreeWithThemselves(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			after, err := s.Continue(ctx, answer[5:])
-			if err != nil || math.Abs(after[0].LogProb-want[5]) > 1e-9 {
-				t.Errorf("%s: %+v after tokens that were forced, want %v: %v", p, after, want[5], err)
+			for i, x := range after {
+				if math.Abs(x.LogProb-want[3+i]) > 1e-9 {
+					t.Errorf("%s: token %d after three that were forced: %+v, want %v", p, i, x, want[3+i])
+				}
+			}
+			if len(after) != 3 {
+				t.Errorf("%s: %d scores after tokens that were forced", p, len(after))
 			}
 			return nil
 		})

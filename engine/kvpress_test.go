@@ -45,14 +45,16 @@ func TestKVPress(t *testing.T) {
 		t.Fatalf("no cases: %v", err)
 	}
 	m := openFile(t, filepath.Join("testdata", "kvpress", "model"))
-	const file = "testdata/kvpress/filters/model.safetensors"
-	f, err := filters.Read(filepath.FromSlash(file))
-	if err != nil {
-		t.Fatal(err)
+	trained := map[string]*policy.Filters{}
+	for _, file := range []string{"filters/model", "kvzap/linear", "kvzap/mlp", "kvzap/gates"} {
+		file = "testdata/kvpress/" + file + ".safetensors"
+		if trained[file], err = filters.Read(filepath.FromSlash(file)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	heads, moved := 0, 0
 	for _, c := range all.Cases {
-		e, err := Open(m, Options{Exact: true, Threads: 1, Policy: c.Policy, Filters: map[string]*policy.Filters{file: f}})
+		e, err := Open(m, Options{Exact: true, Threads: 1, Policy: c.Policy, Filters: trained})
 		if err != nil {
 			t.Fatal(err)
 		}

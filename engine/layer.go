@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
@@ -97,10 +99,54 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	if err := p.append(layer, k, v); err != nil {
 		return nil, err
 	}
+	if err := showHidden(p, layer); err != nil {
+		return nil, err
+	}
 	if x := policyFloats(&p.kv, q); x != nil {
 		p.kv.Observe(layer, x)
 	}
 	return q, p.mask()
+}
+
+// showHidden shows the rows that the layer's attention projects from to whoever looks at them.
+func showHidden(p *pass, layer int) error {
+	wanted := retrieval.WantsHidden(&p.kv, layer)
+	for _, s := range p.sessions {
+		wanted = wanted || s.rowsSeen != nil
+	}
+	if !wanted {
+		return nil
+	}
+	x, err := normedRows(p, layer)
+	if err != nil {
+		return err
+	}
+	retrieval.ObserveHidden(&p.kv, layer, x)
+	at, d := 0, p.e.m.Hidden
+	for i, s := range p.sessions {
+		n := len(p.kv.Rows[i].Pos)
+		if s.rowsSeen != nil && p.kv.Rows[i].Reading.Prompt() {
+			s.rowsSeen(layer, x[at*d:(at+n)*d], p.kv.Rows[i].Pos)
+		}
+		at += n
+	}
+	return nil
+}
+
+// normedRows are the rows [n, Hidden] that the layer's attention projects from: what it reads of the residual, behind its norm.
+func normedRows(p *pass, layer int) ([]float32, error) {
+	m, n := p.e.m, len(p.rows.Pos)
+	x, err := p.e.layerRows(p, layer)
+	if err != nil {
+		return nil, err
+	}
+	normed := slices.Clone(x[:n*m.Hidden])
+	for i := range n {
+		if err := m.Normalise(m.Params.Layers[layer].AttnNorm, normed[i*m.Hidden:(i+1)*m.Hidden]); err != nil {
+			return nil, err
+		}
+	}
+	return normed, nil
 }
 
 // append stores keys and values, at once or while the device goes on.

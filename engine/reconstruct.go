@@ -184,18 +184,14 @@ func (w *reread) begin(layer int) *policy.Repeat {
 
 // weigh fills the norms of the rows of a pass, and once a layer those of what its values bring.
 func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
-	m, l := w.s.e.m, &w.s.e.m.Params.Layers[layer]
-	x, err := w.s.e.layerRows(p, layer)
+	m := w.s.e.m
+	x, err := normedRows(p, layer)
 	if err != nil {
 		return err
 	}
-	row := make([]float32, m.Hidden)
 	w.norms = w.norms[:0]
 	for i := range p.rows.Pos {
-		copy(row, x[i*m.Hidden:])
-		if err := m.Normalise(l.AttnNorm, row); err != nil {
-			return err
-		}
+		row := x[i*m.Hidden : (i+1)*m.Hidden]
 		w.norms = append(w.norms, float32(1/math.Sqrt(float64(kernels.Dot(row, row)))))
 	}
 	r := w.layers[layer].r

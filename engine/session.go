@@ -29,6 +29,7 @@ type Session struct {
 	revival  revival // of a pruning policy whose active tokens are followed while decoding
 	flops    FLOPs
 	repeats  RepeatUse
+	rowsSeen func(layer int, x []float32, pos []int32) // rows [n, Hidden] of its prompts that attention projects from (ZipRows); nil = nobody looks
 	alone    [1]*Session
 	id       [1]int
 }

@@ -327,7 +327,7 @@ func clonePicks(x [][]int32) [][]int32 {
 func TestNames(t *testing.T) {
 	for _, name := range []string{
 		"SnapKVPress", "StreamingLLMPress", "KnormPress", "KeyDiffPress", "TOVAPress", "ObservedAttentionPress",
-		"PyramidKVPress", "AdaKVPress", "ChunkKVPress", "CriticalKVPress", "ThinKPress", "FinchPress", "DuoAttentionPress:pattern=0.5", "QFilterPress:filters=1", "ExpectedAttentionPress", "LagKVPress", "SimLayerKVPress", "CompactorPress", "LeverageScorePress:sketch_dimension=8", "NonCausalAttnPress", "CURPress:use_local_approximation=false", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
+		"PyramidKVPress", "AdaKVPress", "ChunkKVPress", "CriticalKVPress", "ThinKPress", "FinchPress", "DuoAttentionPress:pattern=0.5", "QFilterPress:filters=1", "ExpectedAttentionPress", "LagKVPress", "SimLayerKVPress", "KVzapPress:weights=1", "FastKVzipPress:weights=1", "CompactorPress", "LeverageScorePress:sketch_dimension=8", "NonCausalAttnPress", "CURPress:use_local_approximation=false", "RandomPress", "DecodingPress", "PerLayerCompressionPress",
 	} {
 		if _, err := Parse(name); err != nil {
 			t.Error(err)

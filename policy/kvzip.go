@@ -119,6 +119,16 @@ func (p *kvzip) ObserveRepeat(l *Layer, r *Repeat) {
 	}
 }
 
+// Found are the scores of a layer [KVHeads][tokens], in cache order, once [Reconstructor].ObserveRepeat has shown them; nil where it has not,
+// and of a keeper that is no kvzip. First tokens that always stay lose theirs when the first layer is cut.
+func Found(keeper PromptKeeper, layer int) [][]float32 {
+	p, ok := keeper.(*kvzip)
+	if !ok || layer >= len(p.layers) {
+		return nil
+	}
+	return p.layers[layer].scores
+}
+
 // KeepPrompt keeps what the scores of all layers together say.
 func (p *kvzip) KeepPrompt(l *Layer, keep *Selection) {
 	keep.Reset(l.KVHeads)

@@ -137,8 +137,9 @@ func (p *qfilter) loneScore(l *Layer, kvHead, i int) float32 {
 	return -kernels.Dot(p.filter(l, kvHead), p.buf)
 }
 
-// Filters are the vectors that qfilter scores the keys of a model with.
+// Filters are what a file has that was trained for a model: the vectors that qfilter scores its keys with, or the maps of kvzap.
 type Filters struct {
 	Layers, KVHeads, KeyDim int
 	Values                  []float32 // [Layers, KVHeads, KeyDim], in the order of Hugging Face's checkpoints
+	Scores                  *ScoreMap // instead of those
 }

@@ -436,7 +436,7 @@ func mustSetWith(t *testing.T, text string, s *scene, d *Decomposition) *Set {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := spec.New(Model{Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), Observed: ofModel(QueryBasis{}, d),
+	set, err := spec.New(Model{Hidden: s.heads * s.dim, Layers: cacheshape.Equal(s.layers, s.heads, cacheshape.KV{Heads: s.kvHeads, KeyDim: s.dim, ValueDim: s.dim}), Observed: ofModel(QueryBasis{}, d),
 		Index: &Index{Heads: 2, Dim: s.dim, TopK: 64, Block: 1}})
 	if err != nil {
 		t.Fatal(err)

@@ -36,6 +36,7 @@ type observer struct {
 	reader    rowReader
 	pos       [][]int32
 	each      []Observer        // of needs.Observations
+	hidden    []HiddenObserver  // those of them that are
 	shown     []policy.Observed // refilled for each decision
 	prompt    int               // positions of the prompt
 	scheduler policy.Scheduler  // of a dropping policy that acts at some steps only

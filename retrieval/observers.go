@@ -45,7 +45,11 @@ func observable(set *policy.Set) error {
 func (o *observer) beginObserving() {
 	o.shown = nil
 	for _, of := range o.needs.Observations {
-		o.each = append(o.each, observers[of.Key()](o.t, of))
+		each := observers[of.Key()](o.t, of)
+		o.each = append(o.each, each)
+		if h, ok := each.(HiddenObserver); ok {
+			o.hidden = append(o.hidden, h)
+		}
 		o.shown = append(o.shown, policy.Observed{Of: of})
 	}
 }

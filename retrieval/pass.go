@@ -151,11 +151,16 @@ func (p *Pass) Observe(layer int, q []float32) {
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		n := len(r.Pos)
-		if r.Err == nil && r.Reading != Late && (r.Reading.Prompt() || r.Sequence.set.Dropper != nil || r.Sequence.follows(layer)) {
+		if r.watched(layer) {
 			r.Sequence.Observe(layer, q[row*width:(row+n)*width], r.Pos)
 		}
 		row += n
 	}
+}
+
+// watched reports whether a text's policy sees its rows of a layer.
+func (r *Rows) watched(layer int) bool {
+	return r.Err == nil && r.Reading != Late && (r.Reading.Prompt() || r.Sequence.set.Dropper != nil || r.Sequence.follows(layer))
 }
 
 // follows reports whether a pruning layer's active blocks are followed while decoding, with the newest queries.

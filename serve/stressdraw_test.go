@@ -50,7 +50,7 @@ func stressModel(t testing.TB, arch string) string {
 var stressPolicies = map[string]string{
 	"full": "full", "oracle": "oracle:budget=%d%%", "random": "random:budget=%d%%", "compactor": "compactor:budget=%d%%,chunk_size=32,sketch_dimension=8", "leverage_score": "leverage_score:budget=%d%%", "non_causal_attn": "non_causal_attn:budget=%d%%,chunk_size=16", "cur": "cur:budget=%d%%", "duo_attention": "duo_attention:pattern=0.9/0.1/0.8/0.2/0.1/0.9/0.3/0.7,sinks=4,recent=%d",
 	"expected_attention": "expected_attention:budget=%d%%", "finch": "finch:budget=%d%%,window=8", "keydiff": "keydiff:budget=%d%%", "knorm": "knorm:budget=%d%%",
-	"kvzip": "kvzip:budget=%d%%", "kvzip_plus": "kvzip_plus:budget=%d%%", "lagkv": "lagkv:budget=%d%%,lag_size=16", "observed_attention": "observed_attention:budget=%d%%",
+	"kvzap": "kvzap:weights=0.1,budget=%d%%", "fastkvzip": "fastkvzip:weights=0.1,budget=%d%%", "kvzip": "kvzip:budget=%d%%", "kvzip_plus": "kvzip_plus:budget=%d%%", "lagkv": "lagkv:budget=%d%%,lag_size=16", "observed_attention": "observed_attention:budget=%d%%",
 	"pyramidkv": "pyramidkv:budget=%d%%,window=8", "qfilter": "qfilter:filters=@none.safetensors,budget=%d%%", "rkv": "rkv:budget=%d%%", "simlayerkv": "simlayerkv:threshold=0.%d,recent=16", "snapkv": "snapkv:budget=%d%%,window=8", "streaming_llm": "streaming_llm:budget=%d%%",
 	"think": "think:window=8", "tova": "tova:budget=%d%%", "adakv": "adakv:press=snapkv,budget=%d%%", "chunkkv": "chunkkv:press=knorm,budget=%d%%,chunk_length=8", "criticalkv": "criticalkv:press=snapkv,budget=%d%%",
 	"decoding": "decoding:press=knorm,interval=8,target=%d", "dms": "dms:press=knorm,threshold=-6,window=%d", "per_layer": "per_layer:press=snapkv,budget=%d%%,shape=pyramid", "topp": "topp:press=quest,budget=%d,p=0.9",

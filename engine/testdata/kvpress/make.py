@@ -5,6 +5,7 @@ usage: python make.py   (pip install git+https://github.com/NVIDIA/kvpress@8bb29
 
 filters/    random filters for qfilter (seed 7), as kvpress's own class saves them
 model/      a random llama (seed 5; bf16 on disk, so that every reader has the same numbers)
+kvzap/      random maps for kvzap (seed 8), as kvpress's own classes have them: a matrix, two, and gates of Fast KVzip
 cases.json  ids: the prompt; forced: tokens read behind it; for each case the policy as Terrace writes it, what kvpress keeps
             ("layer/head": one bit a position, the first one lowest, as hexadecimal), the key channels that it sets to 0 (likewise) and
             every fourth logit of the forced steps.
@@ -18,6 +19,8 @@ transformers.utils.logging.disable_progress_bar()
 from safetensors.torch import save_file
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 import kvpress as kp
+from kvpress.presses.fastkvzip_press import FastKVzipGate
+from kvpress.presses.kvzap_press import KVzapConfig, KVzapModel
 from kvpress.presses.qfilter_press import QFilters
 
 torch.set_num_threads(1)
@@ -114,6 +117,36 @@ def qfilter(ratio):
     return press
 
 
+def maps():
+    """The maps of kvzap/, which are written; a gate's numbers are of a size that its exponents need."""
+    g = torch.Generator().manual_seed(8)
+    os.makedirs(f"{HERE}/kvzap", exist_ok=True)
+    layers, d, heads = CONFIG["num_hidden_layers"], CONFIG["hidden_size"], CONFIG["num_key_value_heads"]
+    group = CONFIG["num_attention_heads"] // heads
+    made = {"linear": KVzapModel(KVzapConfig(input_dim=d, output_dim=heads, n_modules=layers)),
+            "mlp": KVzapModel(KVzapConfig(input_dim=d, output_dim=heads, hidden_dim=6, n_modules=layers)),
+            "gates": torch.nn.ModuleList(FastKVzipGate(i, d, heads, group, torch.float32, output_dim=4, sink=3) for i in range(layers))}
+    for name, module in made.items():
+        with torch.no_grad():
+            for p in module.parameters():
+                p.copy_(0.3 * torch.randn(p.shape, generator=g))
+        prefix = "layers." if name == "gates" else ""
+        save_file({prefix + k: v.contiguous() for k, v in module.state_dict().items()}, f"{HERE}/kvzap/{name}.safetensors")
+    return made
+
+
+def kvzap(ratio, form):
+    press = kp.KVzapPress(compression_ratio=ratio)
+    press.post_init_from_model = lambda model: setattr(press, "kvzap_model", maps()[form].to(model.dtype))
+    return press
+
+
+def fastkvzip(ratio, **o):
+    press = kp.FastKVzipPress(compression_ratio=ratio, **o)
+    press.post_init_from_model = lambda model: setattr(press, "gates", list(maps()["gates"].to(model.dtype)))
+    return press
+
+
 MASK = (1 << 64) - 1
 
 
@@ -203,6 +236,15 @@ CASES += [
      lambda: compactor(0.6, blending=1.5, sink_size_start=3, sink_size_end=0, chunk_size=200, sketch_dimension=16)),
     ("adakv:compactor,ratio=0.6,blending=0.6,chunk_size=64", lambda: kp.AdaKVPress(compactor(0.6, blending=0.6, chunk_size=64))),
 ]
+MAP = "weights=@testdata/kvpress/kvzap/"  # as the test names it
+for form in ("linear", "mlp"):
+    for ratio in (0.3, 0.7):
+        CASES.append((f"kvzap:{MAP}{form}.safetensors,n_sink=0,ratio={ratio}", lambda form=form, ratio=ratio: kvzap(ratio, form)))
+    CASES.append((f"dms:kvzap,{MAP}{form}.safetensors,n_sink=0,threshold=0.2,sliding_window_size=24",
+                  lambda form=form: kp.DMSPress(kvzap(0, form), threshold=0.2, sliding_window_size=24)))
+for ratio in (0.3, 0.6, 0.85):
+    CASES.append((f"fastkvzip:{MAP}gates.safetensors,ratio={ratio}", lambda ratio=ratio: fastkvzip(ratio)))
+CASES.append((f"fastkvzip:{MAP}gates.safetensors,ratio=0.5,budgets=layer,n_sink=2", lambda: fastkvzip(0.5, layerwise=True, n_sink=2)))
 CASES.append((f"adakv:qfilter,filters=@{FILTERS},ratio=0.6", lambda: kp.AdaKVPress(qfilter(0.6))))
 
 

@@ -107,13 +107,8 @@ func room(rows [][]float32, n, width int) [][]float32 {
 func (c *chunkAttention) Value(layer int) (any, error) {
 	l, kv := &c.layers[layer], c.t.f.o.Shape.kv(layer)
 	sums, pos := make([][]float32, kv.Heads), l.pos
-	if l.sums != nil {
-		copy(sums, l.sums)
-	}
+	copy(sums, l.sums) // what is appended here is overwritten by the chunk once it is whole
 	if rows := len(l.k)/(kv.Heads*kv.KeyDim) - c.ask.Last; rows > 0 {
-		for g := range sums {
-			sums[g] = slices.Clip(sums[g])
-		}
 		c.add(layer, 0, rows, sums)
 	}
 	c.shown = c.shown[:0]

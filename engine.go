@@ -187,14 +187,14 @@ func (o *Options) engine() (engine.Options, error) {
 		}
 		eo.KVTypeSet = true
 	}
-	if eo.Tiers, _, err = o.tiers(); err != nil {
+	if eo.Tiers, _, err = tiersOf(o); err != nil {
 		return eo, err
 	}
 	return eo, nil
 }
 
-// tiers divides Options.Tiers into those of running texts and those of prompts.
-func (o *Options) tiers() (running, stored []tier.Tier, err error) {
+// tiersOf divides Options.Tiers into those of running texts and those of prompts.
+func tiersOf(o *Options) (running, stored []tier.Tier, err error) {
 	specs := make([]tierspec.Spec, len(o.Tiers))
 	for i, text := range o.Tiers {
 		if specs[i], err = tierspec.Parse(text); err != nil {

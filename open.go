@@ -100,7 +100,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 	if _, err = o.engine(); err != nil { // before anything is fetched
 		return err
 	}
-	if specs, err := o.stores(); err != nil {
+	if specs, err := storesOf(&o); err != nil {
 		return err
 	} else if o.Memory != "" {
 		for _, s := range specs {
@@ -151,7 +151,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 
 // keepPrompts gives the engine its store.
 func (m *Model) keepPrompts(ctx context.Context, o *Options, name string) error {
-	specs, err := o.stores()
+	specs, err := storesOf(o)
 	if err != nil || len(specs) == 0 {
 		return err
 	}
@@ -170,8 +170,8 @@ func (m *Model) keepPrompts(ctx context.Context, o *Options, name string) error 
 	return nil
 }
 
-// stores reads Options.Store, and what Options.Tiers keeps of prompts, which comes after it.
-func (o *Options) stores() (specs []contexts.Spec, err error) {
+// storesOf reads Options.Store, and what Options.Tiers keeps of prompts, which comes after it.
+func storesOf(o *Options) (specs []contexts.Spec, err error) {
 	for _, text := range o.Store {
 		s, err := tierspec.Parse(text)
 		if err != nil {
@@ -179,7 +179,7 @@ func (o *Options) stores() (specs []contexts.Spec, err error) {
 		}
 		specs = append(specs, s)
 	}
-	_, stored, err := o.tiers()
+	_, stored, err := tiersOf(o)
 	if err != nil {
 		return nil, err
 	}

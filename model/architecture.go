@@ -88,7 +88,7 @@ func Open(file *weights.Model) (*Model, error) {
 	if err := r.err(); err != nil {
 		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)
 	}
-	if err := r.rest(cfg); err != nil {
+	if err := unread(r, cfg); err != nil {
 		return nil, fmt.Errorf("model: %s: %w", file.Path(), err)
 	}
 	return &Model{Config: *cfg, Params: *params, File: file}, nil

@@ -3,19 +3,21 @@ package model
 import (
 	"fmt"
 	"strings"
+
+	"terrace/weights"
 )
 
 // besideDecoder are prefixes of tensors that GGUF files have beside the decoder: towers for images and sound, heads that classify or embed.
 var besideDecoder = []string{"v.", "a.", "mm.", "cls.", "cls_", "dense_"}
 
-// rest refuses a GGUF file with a tensor that the architecture did not ask for: what it would change would be missing from the results.
-func (r *reader) rest(c *Config) error {
+// unread refuses a GGUF file with a tensor that the architecture did not ask for: what it would change would be missing from the results.
+func unread(r *reader, c *Config) error {
 	if r.file.Format() != "gguf" {
 		return nil // a folder's view has what was mapped to it
 	}
 	var names []string
 	for _, t := range r.file.Tensors() {
-		if !r.read[t.Name] && !r.mayRest(c, t.Name) {
+		if !r.read[t.Name] && !mayRest(r, c, t.Name) {
 			names = append(names, t.Name)
 		}
 	}
@@ -31,13 +33,13 @@ func (r *reader) rest(c *Config) error {
 
 // mayRest reports whether a tensor that nobody read changes nothing: of layers that guess further tokens, or a scale of activations, which are
 // not quantised by it here.
-func (r *reader) mayRest(c *Config, name string) bool {
+func mayRest(r *reader, c *Config, name string) bool {
 	for _, prefix := range besideDecoder {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}
-	if strings.HasSuffix(name, ".input_scale") || r.file.Folded(name) {
+	if strings.HasSuffix(name, ".input_scale") || weights.Folded(r.file, name) {
 		return true
 	}
 	var layer int

@@ -50,7 +50,7 @@ func (m *Model) foldScales() error {
 }
 
 // Folded reports whether a tensor is a scale that another one is presented multiplied with.
-func (m *Model) Folded(name string) bool { return m.folded[name] }
+func Folded(m *Model, name string) bool { return m.folded[name] }
 
 // scaledNVFP4 turns blocks of 64 numbers into two of 32, whose scales are multiplied with the block's own of the scales given, each of an
 // equal share of the blocks.

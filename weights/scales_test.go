@@ -150,7 +150,7 @@ func TestNVFP4ScalesOfGemma4(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := x.Type == quant.NVFP4_F32; got != folded || m.Folded(name+".scale") != folded || m.Folded(name+".weight") {
+		if got := x.Type == quant.NVFP4_F32; got != folded || Folded(m, name+".scale") != folded || Folded(m, name+".weight") {
 			t.Errorf("%s: multiplied with its scale: %v, want %v", name, got, folded)
 		}
 		if err := m.Close(); err != nil {

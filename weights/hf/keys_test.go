@@ -336,6 +336,16 @@ func TestSiluConvolution(t *testing.T) {
 
 // TestClassDefaults: what a config leaves out is what its class in transformers 5.24 has.
 func TestClassDefaults(t *testing.T) {
+	alternating := []any{"sliding_attention", "full_attention", "sliding_attention", "full_attention"}
+	for _, c := range []struct {
+		model, without, key, want string
+		instead                   any
+	}{
+		{"laguna", "layer_types", "laguna.attention.sliding_window_pattern", "[1 0 1 0]", alternating},
+		{"mellum", "layer_types", "mellum.attention.sliding_window_pattern", "2", alternating},
+	} {
+		atDefault(t, c.model, c.without, c.instead, c.key, c.want)
+	}
 	for _, c := range []struct{ model, without, key, want string }{
 		{"apertus", "rope_parameters", "apertus.rope.freq_base", "1.2e+07"},
 		{"falcon_h1", "rope_parameters", "falcon-h1.rope.freq_base", "10000"},
@@ -345,7 +355,7 @@ func TestClassDefaults(t *testing.T) {
 		{"granite_swa", "sliding_window", "granite_swa.attention.sliding_window", "128"},
 		{"granite_swa", "layer_types", "granite_swa.attention.sliding_window_pattern", "[0 1 1 1]"},
 		{"kimi_linear", "routed_scaling_factor", "kimi-linear.expert_weights_scale", "2.446"},
-		{"laguna", "layer_types", "laguna.attention.sliding_window_pattern", "1"},
+		{"laguna", "layer_types", "laguna.attention.sliding_window_pattern", "[0 0 0 0]"},
 		{"laguna", "rope_parameters", "laguna.rope.scaling.type", "absent"},
 		{"mellum", "layer_types", "mellum.attention.sliding_window_pattern", "1"},
 		{"mellum", "rope_parameters", "mellum.rope.freq_base_swa", "10000"},
@@ -353,35 +363,44 @@ func TestClassDefaults(t *testing.T) {
 		{"mistral4", "rope_parameters", "deepseek2.rope.scaling.factor", "128"},
 		{"olmo3", "rope_parameters", "olmo2.rope.freq_base", "500000"},
 	} {
-		dir := shared(t, "data", "golden", "families", c.model)
-		data, err := os.ReadFile(filepath.Join(dir, "config.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := config{}
-		if err := json.Unmarshal(data, &cfg); err != nil {
-			t.Fatal(err)
-		}
-		if cfg[c.without] == nil {
-			t.Fatalf("%s has no %s", c.model, c.without)
-		}
-		delete(cfg, c.without)
-		folder := hftest.Folder(t, cfg, hftest.Shapes{})
-		if data, err = os.ReadFile(filepath.Join(dir, "model.safetensors")); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(folder, "model.safetensors"), data)
-		meta, tensors, err := open(t, folder)
-		if err != nil {
-			t.Errorf("%s without %s: %v", c.model, c.without, err)
-			continue
-		}
-		got := value(meta, c.key)
-		if x := tensors[c.key]; x != nil {
-			got = fmt.Sprint(x.Shape)
-		}
-		if got != c.want {
-			t.Errorf("%s without %s: %s is %s, want %s", c.model, c.without, c.key, got, c.want)
-		}
+		atDefault(t, c.model, c.without, nil, c.key, c.want)
+	}
+}
+
+// atDefault opens a golden without a key of its configuration, or with another value instead, and compares what the view has.
+func atDefault(t *testing.T, model, without string, instead any, key, want string) {
+	t.Helper()
+	c := struct{ model, without, key, want string }{model, without, key, want}
+	dir := shared(t, "data", "golden", "families", c.model)
+	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config{}
+	if err := json.Unmarshal(data, &cfg); err != nil {
+		t.Fatal(err)
+	}
+	if cfg[c.without] == nil {
+		t.Fatalf("%s has no %s", c.model, c.without)
+	}
+	if delete(cfg, c.without); instead != nil {
+		cfg[c.without] = instead
+	}
+	folder := hftest.Folder(t, cfg, hftest.Shapes{})
+	if data, err = os.ReadFile(filepath.Join(dir, "model.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(folder, "model.safetensors"), data)
+	meta, tensors, err := open(t, folder)
+	if err != nil {
+		t.Errorf("%s without %s: %v", c.model, c.without, err)
+		return
+	}
+	got := value(meta, c.key)
+	if x := tensors[c.key]; x != nil {
+		got = fmt.Sprint(x.Shape)
+	}
+	if got != c.want {
+		t.Errorf("%s without %s: %s is %s, want %s", c.model, c.without, c.key, got, c.want)
 	}
 }

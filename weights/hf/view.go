@@ -156,7 +156,7 @@ func (v *view) siluConvolution() {
 }
 
 // slidingLayers publishes which layers have the sliding window: as a period where one says it (every period-th layer is
-// global, as llama.cpp has it), else as a list of 1 (slides) and 0.
+// global, as llama.cpp has it but for Laguna, whose first of each period is), else as a list of 1 (slides) and 0.
 func (v *view) slidingLayers(sliding []bool) {
 	period := len(sliding) + 1
 	for i, s := range sliding {
@@ -165,7 +165,7 @@ func (v *view) slidingLayers(sliding []bool) {
 			break
 		}
 	}
-	periodic := period <= len(sliding)
+	periodic := period <= len(sliding) && v.arch != "laguna"
 	list := make([]int32, len(sliding))
 	for i, s := range sliding {
 		if s {

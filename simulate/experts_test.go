@@ -126,8 +126,8 @@ func TestExpertStream(t *testing.T) {
 			t.Errorf("%s: %v, without %v", name, better, base)
 		}
 	}
-	if blind := value("uniform", "1.2", "3.5", "predicted=0"); blind["tokens_per_s"] > base["tokens_per_s"] || blind["predicted"] != 0 || blind["wasted"] != 1 {
-		t.Errorf("predictions that are never right: %v, of 0.8 %v", blind, base)
+	if blind := value("uniform", "1.2", "3.5", "predicted=0"); blind["read_a_token"] > base["read_a_token"] || blind["tokens_per_s"] < 0.95*base["tokens_per_s"] || blind["predicted"] != 0 || blind["wasted"] != 1 {
+		t.Errorf("predictions that are never right are followed seldom: %v, of 0.8 %v", blind, base)
 	}
 	if few := value("uniform", "0.1", "1"); few["least_memory"] <= 1e8 || few["tokens_per_s"] != 0 {
 		t.Errorf("less memory than a step needs: %v", few)

@@ -76,6 +76,7 @@ type Store struct {
 	layers  []layer
 	sweep   sweep
 	account account
+	trust   trust
 	stall   stall
 }
 
@@ -216,6 +217,7 @@ func (s *Store) leave(u *unit) {
 	if u.ahead {
 		u.ahead = false
 		s.account.use.Wasted++
+		s.trust.learn(false)
 	}
 	u.state = absent
 	s.forget(u)

@@ -204,6 +204,7 @@ func TestUnreadTensor(t *testing.T) {
 	for name, taken := range map[string]bool{
 		"blk.0.attn_q_norm.weight": false, "blk.1.attn_q.scale": false, "rope_freqs_swa.weight": false, "blk.0.foo": false,
 		"blk.0.attn_q.input_scale": true, "v.blk.0.attn_q.weight": true, "mm.0.weight": true, "cls.output.weight": true,
+		"vision.unused.weight": true, "blk.99.leftover.weight": true, "output.foo": false,
 	} {
 		with := source{src.meta, append(slices.Clone(src.tensors), ones(name, 8))}
 		switch err := openFile(with.write(t)); {

@@ -2,13 +2,15 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"terrace/weights"
 )
 
-// besideDecoder are prefixes of tensors that GGUF files have beside the decoder: towers for images and sound, heads that classify or embed.
-var besideDecoder = []string{"v.", "a.", "mm.", "cls.", "cls_", "dense_"}
+// ofDecoder are what the names of a decoder's tensors begin with. GGUF files have others beside them: towers for images and sound, heads that
+// classify or embed, what somebody left there.
+var ofDecoder = []string{"blk.", "token_", "position_", "rope_", "output", "per_layer_", "altup_"}
 
 // unread refuses a GGUF file with a tensor that the architecture did not ask for: what it would change would be missing from the results.
 func unread(r *reader, c *Config) error {
@@ -31,18 +33,16 @@ func unread(r *reader, c *Config) error {
 	return fmt.Errorf("tensor %q%s: architecture %s has no use for it here, and results without it would be others than the model's: %w", names[0], more, r.arch, ErrFeature)
 }
 
-// mayRest reports whether a tensor that nobody read changes nothing: of layers that guess further tokens, or a scale of activations, which are
-// not quantised by it here.
+// mayRest reports whether a tensor that nobody read changes nothing: of no layer that the model has, or a scale of activations, which are not
+// quantised by it here.
 func mayRest(r *reader, c *Config, name string) bool {
-	for _, prefix := range besideDecoder {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
+	if !slices.ContainsFunc(ofDecoder, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+		return true
 	}
 	if strings.HasSuffix(name, ".input_scale") || weights.Folded(r.file, name) {
 		return true
 	}
 	var layer int
 	_, err := fmt.Sscanf(name, "blk.%d.", &layer)
-	return err == nil && layer >= c.Layers && layer < c.Layers+r.unread
+	return err == nil && layer >= c.Layers
 }

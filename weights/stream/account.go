@@ -20,6 +20,7 @@ type account struct {
 	total int64
 	peak  int64
 	use   Use
+	trust trust // in predictions
 }
 
 func (a *account) resident(bytes int64) { a.peak = max(a.peak, bytes) }

@@ -56,7 +56,7 @@ func (s *Store) Use(step *Step, layer int, rows func(expert int) int, n int, ord
 			if u.ahead {
 				u.ahead = false
 				use.Wasted++
-				s.trust.learn(false)
+				s.account.trust.learn(false)
 			}
 			continue
 		}
@@ -73,7 +73,7 @@ func (s *Store) Use(step *Step, layer int, rows func(expert int) int, n int, ord
 		if u.ahead {
 			u.ahead = false
 			use.Predicted++
-			s.trust.learn(true)
+			s.account.trust.learn(true)
 			s.hurry(u)
 		}
 	}
@@ -184,7 +184,7 @@ func (t *Step) End() {
 func (s *Store) Predict(layer int, experts []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || layer >= len(s.layers) || len(s.layers[layer].units) == 0 || !s.trust.given() {
+	if s.closed || layer >= len(s.layers) || len(s.layers[layer].units) == 0 || !s.account.trust.given() {
 		return
 	}
 	l := &s.layers[layer]

@@ -76,7 +76,6 @@ type Store struct {
 	layers  []layer
 	sweep   sweep
 	account account
-	trust   trust
 	stall   stall
 }
 
@@ -217,7 +216,7 @@ func (s *Store) leave(u *unit) {
 	if u.ahead {
 		u.ahead = false
 		s.account.use.Wasted++
-		s.trust.learn(false)
+		s.account.trust.learn(false)
 	}
 	u.state = absent
 	s.forget(u)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"terrace/engine"
 	"terrace/engine/scorefit"
 	"terrace/policy"
@@ -30,7 +32,6 @@ type Fitted struct {
 	Tokens int       // that they were trained on
 	Held   int       // tokens of the last chunks, a twentieth but one at least, that they were not
 	R2     []float64 // of each layer, on the held tokens; NaN of layers that policies do not act on
-	Target []float64 // of each layer, the mean target
 }
 
 // ErrShort is returned by FitScores for a text of fewer than two chunks.
@@ -87,10 +88,11 @@ func FitScores(ctx context.Context, e *engine.Engine, ids []int, o FitOptions) (
 // fitLayers trains the layers' maps, some at a time.
 func fitLayers(ctx context.Context, e *engine.Engine, train, held []scorefit.Data, o FitOptions, chunks int) (*Fitted, error) {
 	cache, n := e.Cache(), len(train)
-	out := &Fitted{Map: &policy.ScoreMap{Layers: make([]policy.ScoreLayer, n)}, R2: make([]float64, n), Target: make([]float64, n)}
-	errs, free, done := make([]error, n), make(chan struct{}, max(o.Threads, 1)), 0
-	var all sync.WaitGroup
+	out := &Fitted{Map: &policy.ScoreMap{Layers: make([]policy.ScoreLayer, n)}, R2: make([]float64, n)}
+	var group errgroup.Group
+	group.SetLimit(max(o.Threads, 1))
 	var lock sync.Mutex
+	done := 0
 	for layer := range n {
 		d := &train[layer]
 		out.R2[layer] = math.NaN()
@@ -100,32 +102,25 @@ func fitLayers(ctx context.Context, e *engine.Engine, train, held []scorefit.Dat
 			continue
 		}
 		out.Tokens, out.Held = d.Tokens(), held[layer].Tokens()
-		all.Add(1)
-		free <- struct{}{}
-		go func() {
-			defer func() { <-free; all.Done() }()
-			if errs[layer] = ctx.Err(); errs[layer] != nil {
-				return
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			s, err := scorefit.Fit(d, o.Train)
 			if err != nil {
-				errs[layer] = fmt.Errorf("bench: layer %d: %w", layer, err)
-				return
+				return fmt.Errorf("bench: layer %d: %w", layer, err)
 			}
 			out.Map.Layers[layer], out.R2[layer] = s, scorefit.R2(&s, &held[layer])
-			for _, y := range d.Y {
-				out.Target[layer] += float64(y) / float64(len(d.Y))
-			}
 			d.X = nil
 			lock.Lock()
 			defer lock.Unlock()
 			if done++; o.Done != nil {
 				o.Done(chunks, chunks, done)
 			}
-		}()
+			return nil
+		})
 	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := group.Wait(); err != nil {
 		return nil, err
 	}
 	if out.Tokens == 0 {

@@ -77,9 +77,6 @@ func TestFitScores(t *testing.T) {
 			}
 			have++
 			mean += maps[0].R2[layer] / float64(acting)
-			if !(maps[0].Target[layer] < -1 && maps[0].Target[layer] > -20) {
-				t.Errorf("%s, layer %d: mean target %.3f", arch, layer, maps[0].Target[layer])
-			}
 		}
 		if !(mean > 0.05) { // random weights leave little to foretell
 			t.Errorf("%s: mean R² %.3f of %.3f", arch, mean, maps[0].R2)

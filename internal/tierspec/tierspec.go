@@ -65,7 +65,7 @@ type Spec struct {
 	PromptBytes   int64  // key prompts, of host and ssd: part of the capacity that keeps prompts for later runs ([Split]); 0 = none
 }
 
-// keys are what KEY=VALUE may set, and in which use.
+// keys are what KEY=VALUE may set, and of which kinds.
 var keys = []struct {
 	name  string
 	kinds []Kind

@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"terrace/internal/kernels/ref"
@@ -233,8 +234,10 @@ func (a elemASM) reductions(o *elemOps) {
 			return
 		}
 		top := o.max(x)
-		sum := float64(a.expSum(x[:n], top))
-		sum += float64(ref.ExpSum(x[n:], top))
+		sum := float64(ref.ExpSum(x[n:], top))
+		for part := range slices.Chunk(x[:n], 256) { // float32 sums of more numbers lose bits
+			sum += float64(a.expSum(part, top))
+		}
 		o.scale(x, float32(1/sum))
 	}
 }

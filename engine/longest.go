@@ -67,8 +67,8 @@ func (s *Session) holds(n int) error {
 		}
 		return e.kv.Room(e.kv.BytesFor(n) + e.kv.Arriving(min(n, e.o.ChunkTokens)))
 	}
-	for _, t := range e.o.Tiers {
-		if t.Kind == tier.SSD && int64(n)*int64(e.KVBytesPerToken()) > t.CapacityBytes {
+	if lower := tier.Lower(e.o.Tiers); len(lower) > 0 {
+		if last := lower[len(lower)-1]; last.Kind == tier.SSD && int64(n)*int64(e.KVBytesPerToken()) > last.CapacityBytes {
 			return kvmanager.ErrBudget
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"terrace/engine/tier"
+	"terrace/offload"
 )
 
 // Place is a tier as it is now.
@@ -19,8 +20,10 @@ func (e *Engine) Places() []Place {
 	kv := e.kv.Stats()
 	list = append(list, Place{Name: string(tier.Host), HeldBytes: kv.InUseBytes, PeakBytes: kv.PeakBytes, CapacityBytes: e.o.KVBudgetBytes})
 	if e.tiers != nil {
-		st := e.tiers.store.Stats()
-		list = append(list, Place{Name: e.tiers.store.Name(), HeldBytes: st.UsedBytes, PeakBytes: st.PeakBytes, CapacityBytes: st.CapacityBytes})
+		for _, level := range offload.Levels(e.tiers.store) {
+			st := level.Stats()
+			list = append(list, Place{Name: level.Name(), HeldBytes: st.UsedBytes, PeakBytes: st.PeakBytes, CapacityBytes: st.CapacityBytes})
+		}
 	}
 	if e.drives != nil {
 		for i, d := range e.drives.Use() {

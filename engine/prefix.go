@@ -168,9 +168,10 @@ func (e *Engine) MainTokens(n int) int { return e.kv.MainOf(n) }
 // KVBelowHost reports whether KV may lie on a tier below host memory.
 func (e *Engine) KVBelowHost() bool { return e.retrieval.Tiered() }
 
-// KVOnSSD reports whether that is an ssd tier.
+// KVOnSSD reports whether that is an ssd tier, and no drive below it.
 func (e *Engine) KVOnSSD() bool {
-	return e.retrieval.Tiered() && slices.ContainsFunc(e.o.Tiers, func(t tier.Tier) bool { return t.Kind == tier.SSD })
+	lower := tier.Lower(e.o.Tiers)
+	return e.retrieval.Tiered() && len(lower) > 0 && lower[len(lower)-1].Kind == tier.SSD
 }
 
 // KVOnDevice reports whether the backend keeps KV on a device of its own.

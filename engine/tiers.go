@@ -41,18 +41,16 @@ func (e *Engine) openTiers() error {
 		return err
 	}
 	for _, t := range o.Tiers {
-		if store != nil && (t.Kind == tier.SSD || t.Kind == tier.CSD) {
-			return fmt.Errorf("engine: tier %s beside a store that is open already: %w", t.Kind, ErrOption)
-		}
-		switch t.Kind {
-		case tier.Host:
-			continue
-		case tier.Device:
+		if t.Kind == tier.Device {
 			o.DeviceKVBytes = t.CapacityBytes
-			continue
+		}
+	}
+	if lower := tier.Lower(o.Tiers); len(lower) > 0 {
+		if store != nil {
+			return fmt.Errorf("engine: tier %s beside a store that is open already: %w", lower[0].Kind, ErrOption)
 		}
 		var err error
-		if store, err = e.openStore(t); err != nil {
+		if store, err = e.openChain(lower); err != nil {
 			return err
 		}
 		owned = true
@@ -154,12 +152,39 @@ func (e *Engine) besideWeights(path string) *vfs.Share {
 	return nil
 }
 
-// openStore opens a tier below host memory. A drive scores keys where the policy ranks tokens by what it can compute.
-func (e *Engine) openStore(t tier.Tier) (offload.Store, error) {
+// openChain opens the tiers below host memory, each a cache of the next.
+func (e *Engine) openChain(lower []tier.Tier) (offload.Store, error) {
+	var stores []offload.Store
+	fail := func(err error) (offload.Store, error) {
+		for _, s := range stores {
+			err = errors.Join(err, s.Close())
+		}
+		return nil, err
+	}
+	for i, t := range lower {
+		s, err := e.openStore(t, i)
+		if err != nil {
+			return fail(err)
+		}
+		stores = append(stores, s)
+	}
+	for n := len(stores) - 1; n > 0; n-- {
+		chain, err := offload.NewChain(stores[n-1].(offload.Cache), stores[n], e.o.Machine.Clock) // tier.Check: only the last is no cache
+		if err != nil {
+			return fail(fmt.Errorf("engine: %w", err))
+		}
+		stores = append(stores[:n-1], chain)
+	}
+	return stores[0], nil
+}
+
+// openStore opens a tier below host memory, so many of which lie above it. A drive scores keys where the policy ranks tokens by what it can
+// compute.
+func (e *Engine) openStore(t tier.Tier, above int) (offload.Store, error) {
 	switch t.Kind {
 	case tier.SSD:
 		shape, needs := e.shape(), e.policy.Needs()
-		s, err := offload.OpenSSD(shape, offload.SSDOptions{FS: e.o.Machine.Disk, Dir: t.Place, CapacityBytes: t.CapacityBytes, GapBytes: t.GapBytes, Share: e.besideWeights(t.Place), NoDirect: t.Buffered, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
+		s, err := offload.OpenSSD(shape, offload.SSDOptions{Name: tier.LevelName(tier.SSD, above), FS: e.o.Machine.Disk, Dir: t.Place, CapacityBytes: t.CapacityBytes, GapBytes: t.GapBytes, Share: e.besideWeights(t.Place), NoDirect: t.Buffered, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
 			TokenRows: needs.TokenGranularity && (needs.SharedAcrossHeads || needs.SinglesByHead) && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Place, err)

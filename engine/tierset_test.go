@@ -26,7 +26,12 @@ func TestTierSets(t *testing.T) {
 		{"ssd=/d,1GiB", "needs host="},
 		{"csd=unix:/s", ""}, // drives that attend need no host memory
 		{"csd=unix:/s csd=unix:/t", ""},
-		{"host=1MiB ssd=/d,1GiB csd=unix:/s", "not both"},
+		{"host=1MiB ssd=/d,1GiB csd=unix:/s", ""},
+		{"host=1MiB ssd=/a,1MiB ssd=/b,2MiB csd=unix:/s", ""},
+		{"host=1MiB csd=unix:/s ssd=/d,1GiB", "name it last"},
+		{"host=1MiB ssd=/a,2MiB ssd=/b,2MiB", "name the larger last"},
+		{"host=1MiB ssd=/a,1MiB ssd=/a,2MiB", "twice"},
+		{"ssd=/a,1MiB ssd=/b,2MiB", "host=SIZE"},
 		{"host=1MiB s3=http://x/b,1GiB", "for later runs"},
 		{"host=1MiB,80MiB/s", "a rate"},
 		{"host", "want device=SIZE"},

@@ -10,6 +10,7 @@ import (
 	"terrace/internal/vfs"
 	"terrace/kvmanager"
 	"terrace/model"
+	"terrace/offload"
 	"terrace/policy"
 	"terrace/retrieval"
 	"terrace/weights/stream"
@@ -44,9 +45,12 @@ func (e *Engine) TierUse() TierUse {
 	if e.tiers == nil {
 		return u
 	}
-	st, queue, name := e.tiers.store.Stats(), e.tiers.queue.Stats(), e.tiers.store.Name()
-	u.PeakBytes[name] = st.PeakBytes
-	u.MovedBytes[string(tier.Host)+">"+name], u.MovedBytes[name+">"+string(tier.Host)] = st.WrittenBytes, st.ReadBytes
+	st, queue := e.tiers.store.Stats(), e.tiers.queue.Stats()
+	for _, level := range offload.Levels(e.tiers.store) {
+		name, of := level.Name(), level.Stats()
+		u.PeakBytes[name] = of.PeakBytes
+		u.MovedBytes[string(tier.Host)+">"+name], u.MovedBytes[name+">"+string(tier.Host)] = of.WrittenBytes, of.ReadBytes
+	}
 	u.Reads, u.Paced, u.Notice = st.Reads, st.Paced, st.Notice
 	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
 	u.Scored, u.Balance, u.Replays = e.retrieval.Accounts().Scores(), e.retrieval.Accounts().Balance(), e.replays

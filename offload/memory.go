@@ -109,6 +109,30 @@ func (m *Memory) Drop(seq uint64) error {
 	return nil
 }
 
+// Units implements Cache: a unit is a record.
+func (m *Memory) Units() int {
+	most := 1
+	for layer := range m.shape.Layers {
+		most = max(most, m.shape.RecordBytes(layer))
+	}
+	return int(m.stats.CapacityBytes) / most
+}
+
+// UnitGroups implements Cache.
+func (m *Memory) UnitGroups(int) int { return 1 }
+
+// Forget implements Cache.
+func (m *Memory) Forget(k Key) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("offload: %s: %w", m.name, ErrClosed)
+	}
+	m.stats.UsedBytes -= int64(len(m.recs[k]))
+	delete(m.recs, k)
+	return nil
+}
+
 // Stats are the counts so far.
 func (m *Memory) Stats() Stats {
 	m.mu.Lock()

@@ -117,10 +117,13 @@ type tokenRunner interface {
 }
 
 // Gathers reports whether Gather works: on a drive, if keys and values have float types; on an SSD whose records lie token by
-// token (SSDOptions.TokenRows).
+// token (SSDOptions.TokenRows); on a Chain as on its lowest level.
 func (q *Queue) Gathers() bool {
 	if r, ok := q.run.(tokenRunner); ok {
 		return r.gathers()
+	}
+	if c, ok := q.store.(interface{ Gathers() bool }); ok {
+		return c.Gathers()
 	}
 	s, ok := q.store.(Scorer)
 	return ok && !s.Shape().Page.K.Quantised() && !s.Shape().Page.V.Quantised()
@@ -131,9 +134,9 @@ func (q *Queue) Gathers() bool {
 // ticket is done. Where Gathers is false the ticket fails with ErrShape.
 func (q *Queue) Gather(p Priority, seq uint64, layer int, tokens []int32, dst []byte) *Ticket {
 	r, ok := q.run.(tokenRunner)
-	if drive, scores := q.store.(Scorer); !ok && scores {
+	if store, gathers := q.store.(tokenStore); !ok && gathers {
 		return q.call(p, int64(len(dst)), func(ctx context.Context) error {
-			_, err := drive.Gather(ctx, seq, layer, tokens, dst)
+			_, err := store.Gather(ctx, seq, layer, tokens, dst)
 			return err
 		})
 	}

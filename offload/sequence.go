@@ -165,6 +165,32 @@ func (s *SSD) release(q *sequence) {
 	q.extents = nil
 }
 
+// Units implements Cache: a unit is an extent.
+func (s *SSD) Units() int { return s.place.extents }
+
+// UnitGroups implements Cache.
+func (s *SSD) UnitGroups(layer int) int { return s.place.layers[layer].groups }
+
+// Forget implements Cache.
+func (s *SSD) Forget(k Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("offload: ssd %s: %w", s.opt.Dir, ErrClosed)
+	}
+	q, layer := s.seqs[k.Seq], int(k.Layer)
+	if q == nil || q.extent(layer, s.place.index(k)) < 0 {
+		return nil
+	}
+	first := s.place.index(k) * s.UnitGroups(layer)
+	for g := first; g < min(first+s.UnitGroups(layer), len(q.layers[layer].state)); g++ {
+		s.forget(q, &q.layers[layer], Key{k.Seq, k.Layer, int32(g)})
+	}
+	s.free = append(s.free, q.extents[layer][s.place.index(k)])
+	q.extents[layer][s.place.index(k)] = -1
+	return nil
+}
+
 // Drop forgets a sequence. What is under way ends first; its bytes are ignored.
 func (s *SSD) Drop(seq uint64) error {
 	s.mu.Lock()

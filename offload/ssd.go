@@ -15,6 +15,7 @@ import (
 
 // SSDOptions say where an SSD store lies and how it does its I/O; zero values mean the defaults.
 type SSDOptions struct {
+	Name          string // in messages and accounts; default "ssd"
 	Dir           string
 	CapacityBytes int64 // of the file, hard: it is reserved when the store is opened
 
@@ -38,6 +39,9 @@ func (o *SSDOptions) setDefaults() error {
 		return fmt.Errorf("offload: ssd: no directory given: %w", ErrShape)
 	case o.CapacityBytes <= 0:
 		return fmt.Errorf("offload: ssd %s: capacity %d bytes, want more than nothing: %w", o.Dir, o.CapacityBytes, ErrShape)
+	}
+	if o.Name == "" {
+		o.Name = "ssd"
 	}
 	if o.Depth <= 0 {
 		o.Depth = 32
@@ -171,8 +175,8 @@ func (s *SSD) notice(text string) {
 	s.stats.Notice += text
 }
 
-// Name is "ssd".
-func (s *SSD) Name() string { return "ssd" }
+// Name is SSDOptions.Name.
+func (s *SSD) Name() string { return s.opt.Name }
 
 // Shape is the shape given to OpenSSD.
 func (s *SSD) Shape() Shape { return s.shape }

@@ -61,6 +61,20 @@ type ManyScorer interface {
 	ScoreMany(ctx context.Context, questions []csdshim.Question)
 }
 
+// keyScorer is what a ManyScorer does beside keeping records and handing out single tokens.
+type keyScorer interface {
+	Scores() csdshim.Codes
+	SetScales(ctx context.Context, seq uint64, layer int, scales []float32) error
+	Score(ctx context.Context, seq uint64, layer int, q *csdshim.Query, each func(*csdshim.Block) error) (csdshim.Timing, error)
+	ScoreMany(ctx context.Context, questions []csdshim.Question)
+	Place(ctx context.Context, seq uint64, tokens []int32, hot bool) error
+}
+
+// tokenStore is a Store that hands out single tokens: a Scorer, or a Chain.
+type tokenStore interface {
+	Gather(ctx context.Context, seq uint64, layer int, tokens []int32, dst []byte) (csdshim.Timing, error)
+}
+
 // Stats are a store's byte accounts since it was opened. Without a prefix bytes are what callers asked for; Device… is what
 // the device moved for that, alignment and gaps between merged records included.
 type Stats struct {

@@ -37,15 +37,36 @@ func Check(tiers []Tier) error {
 	if err := tierspec.Check(tiers, tierspec.Running); err != nil {
 		return fmt.Errorf("engine: %w: %w", err, ErrOption)
 	}
-	seen := map[tierspec.Kind]bool{}
-	for _, t := range tiers {
-		seen[t.Kind] = true
-	}
-	if seen[SSD] && !seen[Host] {
-		return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
-	}
-	if seen[SSD] && seen[CSD] {
-		return fmt.Errorf("engine: one tier below host at a time, not both ssd and csd: %w", ErrOption)
+	var above *Tier
+	for _, t := range Lower(tiers) {
+		switch {
+		case t.Kind == SSD && HostBytes(tiers) == 0:
+			return fmt.Errorf("engine: a lower tier needs host=SIZE beside it: what fits there stays: %w", ErrOption)
+		case t.Kind == SSD && above != nil && above.Kind == CSD:
+			return fmt.Errorf("engine: tier %s below drive %s: a drive holds all keys: name it last: %w", t.Name(), above.Name(), ErrOption)
+		case t.Kind == SSD && above != nil && above.CapacityBytes >= t.CapacityBytes:
+			return fmt.Errorf("engine: tier %s of %d bytes below %s of %d: the lower one holds all KV, the upper one copies of some: name the larger last: %w",
+				t.Name(), t.CapacityBytes, above.Name(), above.CapacityBytes, ErrOption)
+		}
+		above = &t
 	}
 	return nil
+}
+
+// LevelName is the name in accounts of a tier below host memory that so many lie above: "ssd", "ssd2" below another, "csd".
+func LevelName(kind tierspec.Kind, above int) string {
+	if kind == CSD || above == 0 {
+		return string(kind)
+	}
+	return fmt.Sprint(kind, above+1)
+}
+
+// Lower are the tiers below host memory, fastest first.
+func Lower(tiers []Tier) (list []Tier) {
+	for _, t := range tiers {
+		if t.Kind == SSD || t.Kind == CSD {
+			list = append(list, t)
+		}
+	}
+	return list
 }

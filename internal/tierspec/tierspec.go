@@ -286,7 +286,7 @@ func Check(specs []Spec, use Use) error {
 	seen := map[string]bool{}
 	for _, s := range specs {
 		name, key := s.Name(), s.Name()
-		if use == Running && s.Kind != CSD {
+		if use == Running && s.Kind != CSD && s.Kind != SSD {
 			key = string(s.Kind)
 		}
 		switch {

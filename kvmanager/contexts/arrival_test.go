@@ -94,7 +94,7 @@ func TestArriveContext(t *testing.T) {
 	t.Parallel()
 	host, ssd := Spec{Kind: "host", CapacityBytes: 32 << 20}, Spec{Kind: "ssd", Place: "d", CapacityBytes: 32 << 20}
 	slowHost, slowSSD := host, ssd
-	slowHost.RateBytes, slowSSD.RateBytes = 40<<20, 40<<20
+	slowHost.RateBytes, slowSSD.RateBytes = 10<<20, 10<<20
 	for name, specs := range map[string][]Spec{"host": {host}, "slow host": {slowHost}, "ssd": {ssd}, "slow ssd": {slowSSD}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +125,7 @@ func TestArriveContext(t *testing.T) {
 					}
 				}
 			}
-			if all := time.Since(a.begun); specs[0].RateBytes > 0 && (all < 140*time.Millisecond || first > all/2) { // 6 MB at 40 MiB/s
+			if all := time.Since(a.begun); specs[0].RateBytes > 0 && (all < 560*time.Millisecond || first > all/2) { // 6 MB at 10 MiB/s
 				t.Errorf("the beginnings came in %v, all in %v", first, all)
 			}
 			if n := len(a.Whole(t.Context())); n != len(want) {
@@ -138,7 +138,7 @@ func TestArriveContext(t *testing.T) {
 // TestArriveLate: where beginnings take more than their share of the time, whole records of the beginning are taken.
 func TestArriveLate(t *testing.T) {
 	t.Parallel()
-	specs := []Spec{{Kind: "ssd", Place: "d", CapacityBytes: 8 << 20, RateBytes: 4 << 20}}
+	specs := []Spec{{Kind: "ssd", Place: "d", CapacityBytes: 8 << 20, RateBytes: 1 << 20}}
 	s, err := Open(t.Context(), specs, Options{FS: vfs.NewMem(1 << 30), PartBytes: 4096})
 	if err != nil {
 		t.Fatal(err)
@@ -148,10 +148,10 @@ func TestArriveLate(t *testing.T) {
 	s.Put(chain...)
 	flushed(t, s)
 	begun := time.Now()
-	if n := arrived(t, s, chain, Rule{Base: 300 * time.Millisecond}); n == 0 || n > 60 { // about 40
-		t.Errorf("%d of 100 records in 300 ms of a second", n)
+	if n := arrived(t, s, chain, Rule{Base: 1200 * time.Millisecond}); n == 0 || n > 60 { // about 40
+		t.Errorf("%d of 100 records in 1.2 s of 3", n)
 	}
-	if took := time.Since(begun); took > 5*time.Second {
+	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	if n := arrived(t, s, chain, Rule{Base: time.Minute}); n != 100 {

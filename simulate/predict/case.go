@@ -55,9 +55,9 @@ func (c Case) lower() (ssd, socket string, err error) {
 			return "", "", fmt.Errorf("predict: %w", err)
 		}
 		switch {
-		case t.Kind == tier.SSD:
+		case t.Kind == tier.SSD && ssd == "" && socket == "":
 			ssd = t.Place
-		case t.Kind == tier.CSD && socket == "":
+		case t.Kind == tier.CSD && socket == "" && ssd == "":
 			socket = t.Place
 		case t.Kind != tier.Host:
 			return "", "", fmt.Errorf("predict: tier %s: want host=SIZE ssd=DIR,SIZE, or one drive, csd=unix:SOCKET: %w", t.Kind, engine.ErrOption)

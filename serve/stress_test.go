@@ -162,10 +162,14 @@ func newStress(t *testing.T, seed uint64, sum *stressSum) *stress {
 		eo.Calibration = append(eo.Calibration, 5+i*7%250)
 	}
 	host, ssd := s.drawTiers(arch, path, eo)
+	above := ssd && rnd.IntN(2) == 0 // a level above the one that has all
 	each := func() engine.Options {
 		o := eo
 		if host > 0 {
 			o.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: host}}
+		}
+		if above {
+			o.Tiers = append(o.Tiers, tier.Tier{Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 512 << 10})
 		}
 		if ssd {
 			o.Tiers = append(o.Tiers, tier.Tier{Kind: tier.SSD, Place: t.TempDir(), CapacityBytes: 16 << 20})
@@ -195,8 +199,8 @@ func newStress(t *testing.T, seed uint64, sum *stressSum) *stress {
 		return e
 	})
 	s.words = grammar.NewVocabulary(s.b.tok.Pieces(nil))
-	s.said = fmt.Sprintf("%s, host %d, ssd %v, %v and %v with a window of %d, chunks of %d, pages of %d, windows only %t, rotation %v, batch of %d, queue of %d, guesses %t, store %t, %d at a time",
-		arch, host, ssd, eo.KType, eo.VType, eo.KVWindow, eo.ChunkTokens, eo.PageTokens, eo.WindowOnly, eo.Rotate, o.Batch, o.Queue, guess, store, s.streams)
+	s.said = fmt.Sprintf("%s, host %d, ssd %v, another above %v, %v and %v with a window of %d, chunks of %d, pages of %d, windows only %t, rotation %v, batch of %d, queue of %d, guesses %t, store %t, %d at a time",
+		arch, host, ssd, above, eo.KType, eo.VType, eo.KVWindow, eo.ChunkTokens, eo.PageTokens, eo.WindowOnly, eo.Rotate, o.Batch, o.Queue, guess, store, s.streams)
 	return s
 }
 

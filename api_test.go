@@ -73,8 +73,12 @@ func TestOneDefault(t *testing.T) {
 			t.Errorf("%s: %q of a session, %v", name, got, err)
 		}
 		all := model.SamplerOptions{Temperature: 1, TopP: 1, TopPSet: true}
-		if got, err := terrace.Text(m.Generate(t.Context(), "the water", terrace.Settings{MaxTokens: 30, Seed: 4, Sampler: &all})); err != nil || (got == text) != (keys == nil) {
+		got, err := terrace.Text(m.Generate(t.Context(), "the water", terrace.Settings{MaxTokens: 30, Seed: 4, Sampler: &all}))
+		if err != nil || (got == text) != (keys == nil) {
 			t.Errorf("%s: %q with samplers of one's own, %v", name, got, err)
+		}
+		if same, err := terrace.Text(m.Generate(t.Context(), "the water", terrace.Settings{MaxTokens: 30, Seed: 4, Temperature: 1, TopK: -1, TopP: 1})); err != nil || same != got {
+			t.Errorf("%s: %q where all tokens may be drawn, %q by a sampler that says so, %v", name, same, got, err)
 		}
 		greedy, err := terrace.Text(m.Generate(t.Context(), "the water", terrace.Settings{MaxTokens: 30, Greedy: true, Temperature: 9}))
 		if want, err2 := terrace.Text(m.Generate(t.Context(), "the water", terrace.Settings{MaxTokens: 30, TopK: 1, Temperature: 9, Seed: 7})); err != nil || err2 != nil || greedy != want {
@@ -114,7 +118,7 @@ func TestFormats(t *testing.T) {
 	tool, user := []terrace.Tool{{Name: "f"}}, []terrace.Message{{Role: "user", Content: "x"}}
 	for what, s := range map[string]terrace.Settings{
 		"grammar": {Format: terrace.Grammar("root ::= nothing")}, "schema": {Format: terrace.Schema("{")}, "regex": {Format: terrace.Regex("(")}, "choice": {Format: terrace.OneOf()},
-		"top": {Logprobs: true, Top: -1}, "effort": {Effort: "huge"}, "thought": {Thought: -1}, "tool": {Tools: []terrace.Tool{{Name: "a b"}}}, "parameters": {Tools: []terrace.Tool{{Name: "f", Parameters: "{"}}},
+		"top": {Logprobs: true, Top: -1}, "much top": {Logprobs: true, Top: 1001}, "effort": {Effort: "huge"}, "thought": {Thought: -1}, "tool": {Tools: []terrace.Tool{{Name: "a b"}}}, "parameters": {Tools: []terrace.Tool{{Name: "f", Parameters: "{"}}},
 		"choice of tools": {Tools: tool, Choice: "g"}, "no tools": {Choice: "required"}, "both": {Tools: tool, Choice: "f", Format: terrace.Object()},
 	} {
 		_, err := terrace.Text(m.Chat(t.Context(), user, s))

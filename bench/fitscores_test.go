@@ -101,3 +101,47 @@ func TestFitScoresRefuses(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+// TestFitCenters: chunks' sums are joined, and what is said of them is of the least concentrated head; windows have none.
+func TestFitCenters(t *testing.T) {
+	ids := make([]int, 200)
+	for i := range ids {
+		ids[i] = 10 + (i*i/7+i)%40
+	}
+	for arch, acting := range map[string]int{"llama": 6, "gemma3": 1} {
+		e := fitEngine(t, arch)
+		f, err := FitCenters(t.Context(), e, ids, FitOptions{Chunk: 64, Chunks: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, heads, sum, least := 0, 0, 0.0, 2.0
+		for i, c := range f.Layers {
+			if c == nil {
+				continue
+			}
+			seen++
+			want, err := e.Centers(t.Context(), ids[:64])
+			if err != nil {
+				t.Fatal(err)
+			}
+			more, err := e.Centers(t.Context(), ids[64:128])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j := range c.Real {
+				if c.Real[j] != want[i].Real[j]+more[i].Real[j] || c.Length[j] != want[i].Length[j]+more[i].Length[j] {
+					t.Fatalf("%s, layer %d: sums of two chunks are not joined", arch, i)
+				}
+			}
+			for h := range c.Heads {
+				heads, sum, least = heads+1, sum+c.Concentration(h), min(least, c.Concentration(h))
+			}
+		}
+		if seen != acting || f.Tokens != 128 || f.Least != least || math.Abs(f.Mean-sum/float64(heads)) > 1e-12 {
+			t.Errorf("%s: %d layers, %d tokens, %g and %g", arch, seen, f.Tokens, f.Mean, f.Least)
+		}
+		if _, err := FitCenters(t.Context(), e, ids[:20], FitOptions{Chunk: 64}); !errors.Is(err, ErrShort) {
+			t.Errorf("a short text: %v", err)
+		}
+	}
+}

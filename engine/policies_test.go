@@ -125,6 +125,7 @@ func allSpecs(t *testing.T) []string {
 	}
 	return append(out, "retroinfer:cluster=8,update=16,recent=4,retrieval=10%,estimation=50%", "topp:pqcache,budget=120,bits=4", "topp:infinigen,alpha=20,estimate=exact", "snapkv+quest", "decoding:knorm,target_size=80,compression_interval=5", "decoding:snapkv,window_size=8,target_size=80,compression_interval=10",
 		"decoding:expected_attention,target_size=90,compression_interval=6", "rkv:budget=40", "decoding:rkv,target_size=80,compression_interval=10",
+		"decoding:triattention,target_size=90,compression_interval=6", "decoding:triattention,allow_prefill_compression=true,target_size=80,compression_interval=5",
 		"simlayerkv:lazy_threshold=0.5,n_recent=24", "compactor:chunk_size=24,sketch_dimension=8,budget=60", "dms:kvzap,weights=0.1,threshold=0,window=16,decoding=true")
 }
 

@@ -102,13 +102,18 @@ func (t *ropeTable) grow(n int) {
 	copy(sin, t.sin)
 	freq, amp := t.rope.frequencies(t.length), float64(orOne(t.rope.Amplitude))
 	for p := t.upTo; p < n; p++ {
-		for i, f := range freq {
-			// The angle is a float32 product, as in the implementations that models are trained and scored with.
-			s, c := math.Sincos(float64(float32(p) * f))
-			cos[p*half+i], sin[p*half+i] = float32(c*amp), float32(s*amp)
-		}
+		angles(p, freq, amp, cos[p*half:(p+1)*half], sin[p*half:(p+1)*half])
 	}
 	t.cos, t.sin, t.upTo = cos, sin, n
+}
+
+// angles fills cos and sin of one position.
+func angles(pos int, freq []float32, amp float64, cos, sin []float32) {
+	for i, f := range freq {
+		// The angle is a float32 product, as in the implementations that models are trained and scored with.
+		s, c := math.Sincos(float64(float32(pos) * f))
+		cos[i], sin[i] = float32(c*amp), float32(s*amp)
+	}
 }
 
 // rope reads the rotary embedding of all layers into c.Ropes[0].
@@ -219,6 +224,25 @@ type Rotator struct {
 	first      int // of the numbers that rotate: behind a latent
 	interlaced bool
 	inverse    float32 // 1/amplitude²
+	far        int     // a position that lies far behind the table's, whose row is here alone
+	cos, sin   []float32
+}
+
+// nearRows is how many rows a rotator's table may grow by at once.
+const nearRows = 4096
+
+// row is that of the table, which does not grow up to a position far behind it.
+func (r *Rotator) row(pos int) (cos, sin []float32) {
+	t := &r.table
+	if pos < max(2*t.upTo, t.upTo+nearRows) {
+		return t.row(pos)
+	}
+	if r.far != pos {
+		half := t.rope.Dim / 2
+		r.far, r.cos, r.sin = pos, make([]float32, half), make([]float32, half)
+		angles(pos, t.rope.frequencies(t.length), float64(orOne(t.rope.Amplitude)), r.cos, r.sin)
+	}
+	return r.cos, r.sin
 }
 
 // NewRotator returns the rotation of a layer in texts up to LongRopeAt, or in longer ones; nil where the layer has none.
@@ -244,7 +268,7 @@ func (r *Rotator) Rotate(x []float32, position int) {
 	if r == nil {
 		return
 	}
-	cos, sin := r.table.row(position)
+	cos, sin := r.row(position)
 	r.turn(x, cos, sin, 1, 1)
 }
 
@@ -253,7 +277,7 @@ func (r *Rotator) Unrotate(x []float32, position int) {
 	if r == nil {
 		return
 	}
-	cos, sin := r.table.row(position)
+	cos, sin := r.row(position)
 	r.turn(x, cos, sin, -1, r.inverse)
 }
 

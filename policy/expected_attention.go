@@ -101,8 +101,9 @@ func (p *expectedAttention) averageRope(l *Layer) {
 		return
 	}
 	p.ropeOf, p.layer = l.N, l.Index
-	p.pair(l)
 	d := l.KeyDim
+	p.partner, p.buf = sized(p.partner, d), sized(p.buf, d)
+	partners(l.Rope, p.partner, p.buf)
 	p.turn, p.cross = sized(p.turn, d), sized(p.cross, d)
 	clear(p.turn)
 	clear(p.cross)
@@ -122,22 +123,6 @@ func (p *expectedAttention) averageRope(l *Layer) {
 				} else {
 					p.cross[i] += float64(v) * scale
 				}
-			}
-		}
-	}
-}
-
-// pair finds each dimension's partner by rotating unit vectors; one that turns with none is its own partner.
-func (p *expectedAttention) pair(l *Layer) {
-	p.partner, p.buf = sized(p.partner, l.KeyDim), sized(p.buf, l.KeyDim)
-	for c := range p.partner {
-		clear(p.buf)
-		p.buf[c] = 1
-		l.Rope.Rotate(p.buf, 1)
-		p.partner[c] = c
-		for i, v := range p.buf {
-			if i != c && v != 0 {
-				p.partner[c] = i
 			}
 		}
 	}

@@ -108,7 +108,7 @@ func (p *mapped) Bind(m Model) error {
 	case f == nil:
 		return fmt.Errorf("policy: kvzap: weights=@%s was not read: an engine reads what its own policy names, no request's: %w", p.file, ErrModel)
 	case f.Scores == nil:
-		return fmt.Errorf("policy: kvzap: %s holds q-filters, want a map of hidden states: %w", p.file, ErrModel)
+		return fmt.Errorf("policy: kvzap: %s holds no map of hidden states: %w", p.file, ErrModel)
 	}
 	p.by = f.Scores
 	return p.by.check(p.file, m)

@@ -137,9 +137,11 @@ func (p *qfilter) loneScore(l *Layer, kvHead, i int) float32 {
 	return -kernels.Dot(p.filter(l, kvHead), p.buf)
 }
 
-// Filters are what a file has that was trained for a model: the vectors that qfilter scores its keys with, or the maps of kvzap.
+// Filters are what a file has that was trained for a model: the vectors that qfilter scores its keys with, the maps of kvzap, or where
+// triattention's queries stand.
 type Filters struct {
 	Layers, KVHeads, KeyDim int
-	Values                  []float32 // [Layers, KVHeads, KeyDim], in the order of Hugging Face's checkpoints
-	Scores                  *ScoreMap // instead of those
+	Values                  []float32  // [Layers, KVHeads, KeyDim], in the order of Hugging Face's checkpoints
+	Scores                  *ScoreMap  // instead of those
+	Centers                 []*Centers // instead of those: by layer, nil where the file has none, counts of 1
 }

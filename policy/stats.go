@@ -1,6 +1,10 @@
 package policy
 
-import "terrace/internal/kernels"
+import (
+	"math"
+
+	"terrace/internal/kernels"
+)
 
 // QueryStatistics is the [PromptObservation] of the mean and covariance of the prompt's queries before RoPE, from a position on: a *QueryStats.
 type QueryStatistics struct{ From int }
@@ -78,4 +82,103 @@ func (s *QueryStats) covariance(head int, dst []float64) {
 			dst[i*s.Dim+j], dst[j*s.Dim+i] = c, c
 		}
 	}
+}
+
+// QueryCenters is the [PromptObservation] of where queries before RoPE stand in each plane that it turns, of the prompt and, where tokens
+// are dropped while decoding, of what was generated so far: a *Centers.
+type QueryCenters struct{}
+
+// Key implements [Observation].
+func (QueryCenters) Key() string    { return "query_centers" }
+func (QueryCenters) String() string { return "query centers" }
+
+// OfPrompt implements [PromptObservation].
+func (QueryCenters) OfPrompt() {}
+
+// Centers are, per query head and plane, sums over Count queries before RoPE, each a complex number: of its parts and of its length.
+// [Planes] says which channels a plane has.
+type Centers struct {
+	Heads, Planes, Count int
+	Real, Imag, Length   []float64 // [Heads·Planes]
+}
+
+// NewCenters makes an empty accumulator for one layer.
+func NewCenters(heads, planes int) *Centers {
+	x := make([]float64, 3*heads*planes)
+	n := heads * planes
+	return &Centers{Heads: heads, Planes: planes, Real: x[:n:n], Imag: x[n : 2*n : 2*n], Length: x[2*n:]}
+}
+
+// Add takes rows of queries [rows, Heads·KeyDim] before RoPE.
+func (c *Centers) Add(queries []float32, rows int, planes [][2]int) {
+	dim := 2 * c.Planes
+	for r := range rows {
+		for h := range c.Heads {
+			q := queries[(r*c.Heads+h)*dim:][:dim]
+			for i, at := range planes {
+				a, b := float64(q[at[0]]), float64(q[at[1]])
+				c.Real[h*c.Planes+i] += a
+				c.Imag[h*c.Planes+i] += b
+				c.Length[h*c.Planes+i] += math.Sqrt(a*a + b*b)
+			}
+		}
+	}
+	c.Count += rows
+}
+
+// Join adds the sums of other queries of the layer.
+func (c *Centers) Join(o *Centers) {
+	for i := range c.Real {
+		c.Real[i] += o.Real[i]
+		c.Imag[i] += o.Imag[i]
+		c.Length[i] += o.Length[i]
+	}
+	c.Count += o.Count
+}
+
+// Concentration is the length of a head's mean query over the mean length, 0 to 1, mean over the planes (the paper's R).
+func (c *Centers) Concentration(head int) float64 {
+	sum := 0.0
+	for i := head * c.Planes; i < (head+1)*c.Planes; i++ {
+		if c.Length[i] > 0 {
+			sum += math.Hypot(c.Real[i], c.Imag[i]) / c.Length[i]
+		}
+	}
+	return sum / float64(c.Planes)
+}
+
+// Planes are the pairs of channels, the lower one first, that a position embedding turns together, ascending; then the others, two by two.
+// dim is even.
+func Planes(rope Rope, dim int) [][2]int {
+	var turned, others [][2]int
+	var single []int
+	for c, other := range partners(rope, make([]int, dim), make([]float32, dim)) {
+		switch {
+		case other == c:
+			single = append(single, c)
+		case c < other:
+			turned = append(turned, [2]int{c, other})
+		}
+	}
+	for i := 0; i+1 < len(single); i += 2 {
+		others = append(others, [2]int{single[i], single[i+1]})
+	}
+	return append(turned, others...)
+}
+
+// partners finds with which other channel each is turned, by rotating unit vectors; one that turns with none is its own. scratch is as long
+// as partner.
+func partners(rope Rope, partner []int, scratch []float32) []int {
+	for c := range partner {
+		clear(scratch)
+		scratch[c] = 1
+		rope.Rotate(scratch, 1)
+		partner[c] = c
+		for i, v := range scratch {
+			if i != c && v != 0 {
+				partner[c] = i
+			}
+		}
+	}
+	return partner
 }

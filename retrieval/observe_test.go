@@ -165,6 +165,47 @@ func TestQueryStatistics(t *testing.T) {
 	})
 }
 
+// TestQueryCenters: where the queries that a policy sees stand is where they stood before they were turned, over all of the prompt; what an
+// observer forgets it counts again from nothing.
+func TestQueryCenters(t *testing.T) {
+	bubble(t, "centers", func(t *testing.T) {
+		const n = 90
+		spec := parsed(t, "full")
+		s := openScenario(t, spec, setup{edit: func(o *Options, _ *kvmanager.Options) {
+			o.Shape.Rope = func(int, bool) Rope { return turningRope{} }
+		}})
+		defer s.close(t)
+		p := &testKeeper{needs: policy.Needs{Observations: []policy.Observation{policy.QueryCenters{}}}}
+		x, seen := s.under(t, "a", p.set(), spec), 0
+		p.seen = func(l *policy.Layer) {
+			seen++
+			want := policy.NewCenters(4, 16)
+			for pos := range int32(n) {
+				row := slices.Clone(x.numbers(ofQueries, l.Index, pos, 128))
+				kernelsScale(row, 1/float32(pos+1))
+				want.Add(row, 1, policy.Planes(turningRope{}, 32))
+			}
+			got, _ := policy.Seen[*policy.Centers](l.Observed, policy.QueryCenters{})
+			if got.Count != n {
+				t.Errorf("centers of %d queries, want %d", got.Count, n)
+			}
+			for i := range want.Real {
+				for _, pair := range [][2]float64{{got.Real[i], want.Real[i]}, {got.Imag[i], want.Imag[i]}, {got.Length[i], want.Length[i]}} {
+					if math.Abs(pair[0]-pair[1]) > 1e-4*(1+math.Abs(pair[1])) {
+						t.Fatalf("layer %d, number %d: %g, want %g", l.Index, i, pair[0], pair[1])
+					}
+				}
+			}
+		}
+		if err := s.prompt(x, n, 40); err != nil || seen != 3 {
+			t.Fatalf("%v; %d layers seen", err, seen)
+		}
+		if c := x.obs.each[0].(*queryCenters); c.layers[0] != nil {
+			t.Error("centers are kept for nobody")
+		}
+	})
+}
+
 // TestNewestQueriesAreKept: as many rows as the policy asks for, oldest first; KeepQueries lends others and gives the newest back.
 func TestNewestQueriesAreKept(t *testing.T) {
 	bubble(t, "queries", func(t *testing.T) {

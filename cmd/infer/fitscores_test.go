@@ -47,12 +47,35 @@ func TestFitScores(t *testing.T) {
 			t.Errorf("another model: exit %d, %q", code, errs)
 		}
 	}
+	code, out, errs := runCommand("fit-scores", "-m", at("m.gguf"), "-f", at("text.txt"), "--for", "triattention", "--chunk", "40", "-o", at("q.safetensors"), "--json")
+	var said struct {
+		Layers, Tokens       int
+		Concentration, Least float64
+	}
+	if err := json.Unmarshal([]byte(out), &said); code != exitDone || err != nil || said.Layers != 2 || said.Tokens < 80 || said.Tokens%40 != 0 || !(said.Concentration > 0 && said.Concentration < 1) {
+		t.Fatalf("centers: exit %d, %v, %q %q", code, err, out, errs)
+	}
+	policy := "decoding:triattention,stats=@" + at("q.safetensors") + ",target_size=30,compression_interval=8"
+	code, out, errs = runCommand("generate", "-m", at("m.gguf"), "-p", "What is read here", "-n", "90", "--ignore-eos", "--temperature", "0", "--policy", policy, "--json")
+	var answer struct {
+		KV struct {
+			Kept float64 `json:"kept_fraction"`
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &answer); code != exitDone || err != nil || !(answer.KV.Kept < 0.6) {
+		t.Errorf("%s: exit %d, %v, %q %q", policy, code, err, out, errs)
+	}
+	if code, _, errs = runCommand("generate", "-m", at("wider.gguf"), "-p", "a", "-n", "1", "--policy", policy); code == exitDone || !strings.Contains(errs, "has centers of") {
+		t.Errorf("another model: exit %d, %q", code, errs)
+	}
 	for what, c := range map[string]struct {
 		args []string
 		code int
 		says string
 	}{
 		"no text":      {[]string{"-m", at("m.gguf")}, exitUsage, "--file"},
+		"no policy":    {[]string{"-m", at("m.gguf"), "-f", at("text.txt"), "--for", "h2o"}, exitUsage, "kvzap or triattention"},
+		"trained":      {[]string{"-m", at("m.gguf"), "-f", at("text.txt"), "--for", "triattention", "--width", "3"}, exitUsage, "--width"},
 		"its name":     {[]string{"-m", at("m.gguf"), "-f", at("text.txt"), "-o", at("map.bin")}, exitUsage, ".safetensors"},
 		"a number":     {[]string{"-m", at("m.gguf"), "-f", at("text.txt"), "-o", at("x.safetensors"), "--epochs", "0"}, exitUsage, "--epochs"},
 		"a short text": {[]string{"-m", at("m.gguf"), "-f", at("text.txt"), "-o", at("x.safetensors"), "--chunk", "5000"}, exitFailed, "two chunks"},

@@ -179,7 +179,7 @@ var pageFlags = map[string]pageKind{
 	"save-kl-base": output, "decode-out": output, "dir": output, "socket": output, "csd stats --socket": input, "ready-file": output, "cpu-profile": output, "memory-profile": output,
 	"backend": anyText, "output": anyText, "system": anyText, "prompt": anyText, "stop": anyText, "alias": anyText, "cors": anyText, "against": anyText, "title": anyText, "format": anyText, "prompts": anyText, "workers": anyText,
 	"on-overflow": anyText, "clock": anyText, "keys": anyText, "store-fetch": anyText, "store-write": anyText, "reasoning": anyText, "log": anyText, "cache-salt": anyText, "tensor": anyText, "kv-rotate": anyText, "expert-bias": anyText,
-	"quality": anyText, "encoder": aModel, "home": anyText, "cpu": anyText, "fault": anyText, "metrics-alias": anyText, "dtype": anyText,
+	"for": oneOf(func() []string { return []string{"kvzap", "triattention"} }), "quality": anyText, "encoder": aModel, "home": anyText, "cpu": anyText, "fault": anyText, "metrics-alias": anyText, "dtype": anyText,
 }
 
 // pageArgs are the same of a command's arguments, the last of those that follow too.

@@ -1,5 +1,6 @@
 // Package filters reads and writes what policies have of a model from a file: the vectors that qfilter scores keys with (Q-Filters, arXiv
-// 2503.02812), and the maps that kvzap scores rows with (KVzap, arXiv 2601.07891; Fast KVzip, arXiv 2601.17668).
+// 2503.02812), the maps that kvzap scores rows with (KVzap, arXiv 2601.07891; Fast KVzip, arXiv 2601.17668), and where triattention's queries
+// stand (arXiv 2604.04921).
 package filters
 
 import (
@@ -21,7 +22,8 @@ const Name = "q_filters"
 // Read reads a safetensors file of F32, F16 or BF16: a tensor q_filters [layers, KV heads, head width], or maps a layer, as kvpress's
 // KVzapModel saves them (layers.N.weight [KV heads, hidden] and .bias of matrices, layers.N.0.… [width, hidden] and layers.N.2.… [KV heads,
 // width] of two with GELU between them), or gates by the names of Fast KVzip's modules (layers.N.q_proj.weight, q_proj.bias, k_proj.weight,
-// q_norm.weight, k_norm.weight, k_base, b). Errors name the file and wrap weights.ErrFormat, weights.ErrMissingTensor,
+// q_norm.weight, k_norm.weight, k_base, b), or centers of queries, layerNN_headNN.q_mean_real, .q_mean_imag and .q_abs_mean [planes], the
+// names of TriAttention's .pt files joined. Errors name the file and wrap weights.ErrFormat, weights.ErrMissingTensor,
 // weights.ErrNotFinite, those of package safetensors, or the system's.
 func Read(path string) (*policy.Filters, error) {
 	f, err := safetensors.Open(path)
@@ -40,6 +42,9 @@ func Read(path string) (*policy.Filters, error) {
 		}
 		return &policy.Filters{Layers: shape[0], KVHeads: shape[1], KeyDim: shape[2], Values: values}, nil
 	}
+	if centers := r.centers(); centers != nil || r.err != nil {
+		return &policy.Filters{Centers: centers}, r.err
+	}
 	out := &policy.ScoreMap{}
 	for r.err == nil && r.any(fmt.Sprintf("layers.%d.", len(out.Layers))) {
 		out.Layers = append(out.Layers, r.layer(fmt.Sprintf("layers.%d.", len(out.Layers))))
@@ -48,7 +53,7 @@ func Read(path string) (*policy.Filters, error) {
 	case r.err != nil:
 		return nil, r.err
 	case len(out.Layers) == 0:
-		return nil, fmt.Errorf("filters: %s: no tensor %s, and none of layers.0, of F32, F16 or BF16 there: is it a file of q-filters, or of a score map?: %w", path, Name, weights.ErrMissingTensor)
+		return nil, fmt.Errorf("filters: %s: no tensor %s, and none of layers.0, of F32, F16 or BF16 there: is it a file of q-filters, of a score map, or of centers of queries?: %w", path, Name, weights.ErrMissingTensor)
 	}
 	for name := range r.tensors {
 		return nil, fmt.Errorf("filters: %s: tensor %s belongs to no map of layers 0 to %d: %w", path, name, len(out.Layers)-1, weights.ErrFormat)
@@ -172,6 +177,84 @@ func Write(path string, m *policy.ScoreMap) error {
 		add(i, "2.weight", s.Out, s.Heads, width)
 		add(i, "2.bias", s.OutBias, s.Heads)
 	}
+	return write(path, entries, values)
+}
+
+// centersOf are the names of a head's tensors.
+const centersOf = "layer%02d_head%02d."
+
+var centerNames = [...]string{"q_mean_real", "q_mean_imag", "q_abs_mean"}
+
+// centers takes those of all layers that the file has; nil where it has none.
+func (r *reader) centers() []*policy.Centers {
+	var out []*policy.Centers
+	for layer := 0; layer < maxLayers && r.err == nil; layer++ {
+		heads := 0
+		for r.any(fmt.Sprintf(centersOf, layer, heads)) {
+			heads++
+		}
+		if heads == 0 {
+			continue
+		}
+		var c *policy.Centers
+		for h := range heads {
+			prefix := fmt.Sprintf(centersOf, layer, h)
+			planes := -1
+			if c != nil {
+				planes = c.Planes
+			}
+			re, sizes := r.tensor(prefix+centerNames[0], planes)
+			im, _ := r.tensor(prefix+centerNames[1], sizes[0])
+			length, _ := r.tensor(prefix+centerNames[2], sizes[0])
+			if r.err != nil {
+				return nil
+			}
+			if c == nil {
+				c = policy.NewCenters(heads, sizes[0])
+				c.Count = 1
+			}
+			for i := range re {
+				at := h*c.Planes + i
+				c.Real[at], c.Imag[at], c.Length[at] = float64(re[i]), float64(im[i]), float64(length[i])
+			}
+		}
+		out = append(out, make([]*policy.Centers, layer+1-len(out))...)
+		out[layer] = c
+	}
+	for name := range r.tensors {
+		if out != nil && r.err == nil {
+			r.err = fmt.Errorf("filters: %s: tensor %s belongs to no head of a layer: %w", r.path, name, weights.ErrFormat)
+		}
+	}
+	return out
+}
+
+// maxLayers bounds the numbers of layers in names.
+const maxLayers = 1024
+
+// WriteCenters writes where queries stand, by layer, nil where there is none, as Read reads it, in F32. The file appears whole, or not.
+func WriteCenters(path string, layers []*policy.Centers) error {
+	var entries []safetensors.Entry
+	var values [][]float32
+	for i, c := range layers {
+		if c == nil {
+			continue
+		}
+		for h := range c.Heads {
+			for k, sums := range [][]float64{c.Real, c.Imag, c.Length} {
+				x := make([]float32, c.Planes)
+				for f := range x {
+					x[f] = float32(sums[h*c.Planes+f] / float64(max(c.Count, 1)))
+				}
+				entries = append(entries, safetensors.Entry{Name: fmt.Sprintf(centersOf, i, h) + centerNames[k], DType: "F32", Shape: []int{c.Planes}})
+				values = append(values, x)
+			}
+		}
+	}
+	return write(path, entries, values)
+}
+
+func write(path string, entries []safetensors.Entry, values [][]float32) error {
 	w, err := safetensors.Create(path, entries)
 	if err != nil {
 		return err

@@ -64,6 +64,36 @@ func TestWrittenMapsAreRead(t *testing.T) {
 	}
 }
 
+// TestWrittenCentersAreRead: means of what was added up, layers without any left out.
+func TestWrittenCentersAreRead(t *testing.T) {
+	c := policy.NewCenters(2, 3)
+	c.Count = 4
+	for i := range c.Real {
+		c.Real[i], c.Imag[i], c.Length[i] = float64(i), float64(-2*i), float64(8*i)
+	}
+	path := filepath.Join(t.TempDir(), "c.safetensors")
+	if err := WriteCenters(path, []*policy.Centers{nil, c, nil}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(path)
+	if err != nil || len(got.Centers) != 2 || got.Centers[0] != nil || got.Centers[1].Count != 1 || got.Centers[1].Heads != 2 || got.Scores != nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for i := range c.Real {
+		if x := got.Centers[1]; x.Real[i] != float64(i)/4 || x.Imag[i] != float64(-i)/2 || x.Length[i] != float64(2*i) {
+			t.Errorf("%d: %g %g %g", i, x.Real[i], x.Imag[i], x.Length[i])
+		}
+	}
+}
+
+// head are the tensors of a head's centers.
+func head(name string, planes ...int) (out []safetensors.Entry) {
+	for i, part := range []string{"real", "imag"} {
+		out = append(out, entry(name+".q_mean_"+part, planes[i]))
+	}
+	return append(out, entry(name+".q_abs_mean", planes[2]))
+}
+
 // TestReadRefuses: what is no file of filters or maps is said by the tensor that is wrong.
 func TestReadRefuses(t *testing.T) {
 	gate := []safetensors.Entry{entry("layers.0.q_norm.weight", 4), entry("layers.0.k_norm.weight", 4), entry("layers.0.b", 2, 1, 3), entry("layers.0.k_base", 2, 1, 5, 4),
@@ -83,6 +113,10 @@ func TestReadRefuses(t *testing.T) {
 		{[]safetensors.Entry{entry("layers.0.weight", 2, 3), entry("layers.0.bias", 2), entry("layers.2.bias", 2)}, weights.ErrFormat, "layers.2.bias belongs to no map"},
 		{[]safetensors.Entry{entry("layers.0.0.weight", 5, 3), entry("layers.0.0.bias", 5), entry("layers.0.2.weight", 2, 4), entry("layers.0.2.bias", 2)}, weights.ErrFormat, "layers.0.2.weight"},
 		{gate[:6], weights.ErrMissingTensor, "k_proj"},
+		{head("layer00_head00", 4, 4, 4)[:2], weights.ErrMissingTensor, "layer00_head00.q_abs_mean"},
+		{head("layer03_head00", 4, 4, 3), weights.ErrFormat, "layer03_head00.q_abs_mean"},
+		{append(head("layer00_head00", 4, 4, 4), head("layer00_head01", 3, 3, 3)...), weights.ErrFormat, "layer00_head01.q_mean_real"},
+		{append(head("layer00_head00", 4, 4, 4), head("layer00_head02", 4, 4, 4)...), weights.ErrFormat, "belongs to no head"},
 	} {
 		_, err := Read(written(t, c.tensors...))
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {

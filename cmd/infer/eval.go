@@ -57,7 +57,7 @@ func newEval(a *app) *cobra.Command {
 		Use:   "eval --suite SUITE --out DIR",
 		Short: "Evaluate KV policies on benchmarks, resumably",
 		Long: "Evaluate a model under one or more KV policies. Every outcome is one synced line of DIR/samples.jsonl, so the same command " +
-			"takes a stopped run up again. More policies and a larger --limit (longbench, perplexity, choice) join a run that is there; other options for the same folder are refused. DIR/results.json has scores, errors, times and memory; " +
+			"takes a stopped run up again. More policies and a larger --limit (but of ruler, niah and agreement) join a run that is there; other options for the same folder are refused. DIR/results.json has scores, errors, times and memory; " +
 			"'infer compare' shows runs side by side.\n\nSuites: " + suiteHelp(),
 		Example: "  infer eval --suite longbench --data data/longbench --tasks hotpotqa,trec --max-context 3500 --policy full --policy snapkv --policy h2o --budget 0.5,0.25 --out runs/a\n" +
 			"  infer eval --suite niah --data data/essays --lengths 1k,2k,4k --policy full --policy streaming_llm:budget=0.25 --out runs/niah\n" +

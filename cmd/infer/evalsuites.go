@@ -12,6 +12,7 @@ import (
 	"terrace/eval/forced"
 	"terrace/eval/longbench"
 	"terrace/eval/metrics"
+	"terrace/eval/published"
 	"terrace/eval/ruler"
 	"terrace/internal/nearest"
 	"terrace/internal/units"
@@ -58,6 +59,14 @@ var suites = []struct {
 		"data.zip (114 MB) of the data set zai-org/LongBench (once THUDM/LongBench) on Hugging Face", metrics.LongBenchTasks},
 	{"longbench-e", "LongBench-E, by length (--data)", "data tasks limit max-context no-chat", func(f *suiteFlags) (eval.Suite, error) { return f.longbench(true) },
 		"the files *_e.jsonl of the same archive", nil},
+	{"longbench-v2", "503 questions with four answers about long texts (--data: data.json, or JSONL)", publishedFlags, func(f *suiteFlags) (eval.Suite, error) { return f.published() },
+		"data.json of the data set zai-org/LongBench-v2 (once THUDM/LongBench-v2) on Hugging Face", nil},
+	{"infinitebench", "12 tasks of 100k tokens and more in their JSONL (--data: a folder, or one task's file)", publishedFlags, func(f *suiteFlags) (eval.Suite, error) { return f.published() },
+		"the files TASK.jsonl of the data set xinrongzhang2022/InfiniteBench on Hugging Face", publishedTasks("infinitebench")},
+	{"loogle", "4 tasks on texts of 2022 and later in their JSONL (--data: a folder, or one task's file)", publishedFlags, func(f *suiteFlags) (eval.Suite, error) { return f.published() },
+		"the files TASK.jsonl of the data set bigai-nlco/LooGLE on Hugging Face", publishedTasks("loogle")},
+	{"math", "MATH and AIME, answers in a box (--data: math.jsonl, aime.jsonl or a folder with them; --tokens of an answer, 4096)", publishedFlags, func(f *suiteFlags) (eval.Suite, error) { return f.published() },
+		"test.jsonl of HuggingFaceH4/MATH-500, or rows of problem and solution as hendrycks/math has them; rows of problem and answer of AIME, as HuggingFaceH4/aime_2024 or math-ai/aime25 has them; on Hugging Face", publishedTasks("math")},
 	{"ruler", "13 tasks at any --lengths (--data: essays; SQuAD and HotpotQA for qa_1 and qa_2)", "data tasks limit no-chat lengths", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(nil) },
 		"any plain text; RULER takes Paul Graham's essays, which scripts/data/synthetic/json/download_paulgraham_essay.py of its repository (NVIDIA/RULER, once hsiehjackson/RULER) fetches; in the same folder or its qa: dev-v2.0.json of SQuAD (rajpurkar.github.io/SQuAD-explorer) for qa_1, hotpot_dev_distractor_v1.json of HotpotQA (hotpotqa.github.io), or LongBench's hotpotqa.jsonl, for qa_2; without them the other 11 are run", ruler.TaskNames},
 	{"niah", "needle in a haystack, --lengths x --depths (--data: essays)", "data limit no-chat lengths depths", func(f *suiteFlags) (eval.Suite, error) { return f.ruler(f.depths) },
@@ -70,6 +79,13 @@ var suites = []struct {
 		"as that of --prompts", nil},
 	{"contexts", "arrivals (--trace) of questions about --contexts, replayed with a --store under each --placement: quality, TTFT, hits and the rate sustained", "limit " + strings.Join(contextOnly, " "), nil,
 		"a trace and contexts of your own, in JSONL", nil},
+}
+
+// publishedFlags are those of the benchmarks that are read as their authors publish them.
+const publishedFlags = "data tasks limit max-context no-chat tokens"
+
+func publishedTasks(name string) func() []string {
+	return func() []string { return published.Tasks(name) }
 }
 
 // suiteOnly are the flags that some suites have and others do not.
@@ -99,7 +115,7 @@ func (f *suiteFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.StringVar(&f.name, "suite", "", "the suite (required)")
 	p.StringSliceVar(&f.tasks, "tasks", nil, "tasks of the suite (default all)")
-	p.StringVar(&f.data, "data", "", "folder with the suite's data")
+	p.StringVar(&f.data, "data", "", "folder with the suite's data, or its file")
 	p.IntVar(&f.limit, "limit", 0, "samples a task (0: all)")
 	p.StringVar(&f.maxContext, "max-context", "0", "prompt tokens at most, counts take k; longer prompts lose their middle (0: what the context leaves)")
 	p.Uint64Var(&f.seed, "seed", 1, "seed of everything that is drawn")
@@ -112,7 +128,7 @@ func (f *suiteFlags) add(cmd *cobra.Command) {
 	p.IntVar(&f.chunk, "chunk", 1024, "perplexity: tokens a sample, of which the second half is scored")
 	p.BoolVar(&f.kl, "kl", false, "perplexity: KL divergence from full even when full is not among the policies")
 	p.StringVar(&f.prompts, "prompts", "longbench", "agreement: whose prompts, longbench or ruler")
-	p.IntVar(&f.tokens, "tokens", 64, "agreement: tokens compared a prompt")
+	p.IntVar(&f.tokens, "tokens", 0, "agreement: tokens compared a prompt (0: 64); longbench-v2, infinitebench, loogle, math: of an answer at most (0: the benchmark's own)")
 }
 
 // open opens the suite; changed says whether a flag was given.
@@ -203,5 +219,19 @@ func (f *suiteFlags) agreement() (eval.Suite, error) {
 	default:
 		return nil, usageErrorf("--prompts %s: want longbench or ruler", f.prompts)
 	}
-	return forced.NewAgreement(prompts, f.tokens)
+	return forced.NewAgreement(prompts, orInt(f.tokens, 64))
+}
+
+func (f *suiteFlags) published() (eval.Suite, error) {
+	if err := f.needData(); err != nil {
+		return nil, err
+	}
+	n, err := units.ParseCount(f.maxContext)
+	if err != nil {
+		return nil, usageErrorf("--max-context: %v", err)
+	}
+	if f.tokens < 0 {
+		return nil, usageErrorf("--tokens %d: want 0 (the benchmark's own) or more", f.tokens)
+	}
+	return published.New(f.name, published.Options{Data: f.data, Tasks: f.tasks, Limit: f.limit, MaxContext: n, Tokens: f.tokens, NoChat: f.noChat})
 }

@@ -182,10 +182,11 @@ func (o *Options) engine() (engine.Options, error) {
 		}
 	}
 	if o.KVType != "" {
-		if eo.KType, eo.VType, err = kvpage.ParseElems(o.KVType); err != nil {
+		types, err := kvpage.ParseTypes(o.KVType)
+		if err != nil {
 			return eo, fmt.Errorf("terrace: KVType %s: %w", o.KVType, marked{err, ErrOption})
 		}
-		eo.KVTypeSet = true
+		eo.KType, eo.VType, eo.KVOwn, eo.KVTypeSet = types.K, types.V, types.Own, true
 	}
 	if eo.Tiers, _, err = tiersOf(o); err != nil {
 		return eo, err

@@ -36,7 +36,7 @@ type Options struct {
 
 	Backend  string // what computes: a name of model.Backends; "" = native
 	DType    string // of weights, KV and products on another backend's device: "f32" or "bf16"; "" = f32
-	KVType   string // element types of KV: "f32", "f16", "bf16", "int8", "int4", "int3", "int2", or "k=TYPE,v=TYPE"; "" = f16, f32 with Exact, DType on other backends
+	KVType   string // element types of KV: "f32", "f16", "bf16", "int8", "int4", "int3", "int2", or "k=TYPE,v=TYPE", and behind quantised ones "LAYERS=TYPE" for some ("int3,0-1+29=int8", "int4,sliding=f16"); "" = f16, f32 with Exact, DType on other backends
 	KVWindow int    // newest tokens that quantised KV keeps in f16; 0 = 128, less than 0 = none but those that do not fill a group yet (16, of int3 and int2 keys 128)
 	KVRotate string // outliers are spread by a Hadamard rotation before KV is stored: "none", "k", "v", "kv" or "auto" (values of 4 bits and fewer); "" = auto
 

@@ -139,7 +139,7 @@ func (w *wholePrompt) again(layer int, queries []float32) error {
 func (e *Engine) fingerprint() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s %d %d %v %d %d %v %v\n", e.m.Arch, e.m.Name, e.m.Layers, e.m.Hidden, e.cache, e.m.Vocab, e.m.File.SizeBytes(), e.o.Exact, e.m.Ropes)
-	fmt.Fprint(h, e.o.Rotate, e.o.KType, e.o.VType, e.o.KVWindow)
+	fmt.Fprint(h, e.o.Rotate, e.o.KType, e.o.VType, e.o.KVWindow) // types of single layers are in e.cache
 	if norm, err := e.m.Params.FinalNorm.W.Values(); err == nil {
 		_ = binary.Write(h, binary.LittleEndian, norm)
 	}

@@ -56,7 +56,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err := cmp.Or(o.resolveRotation(m), o.checkKV(m, spec)); err != nil {
 		return nil, err
 	}
-	e := &Engine{m: m, cache: m.Cache(), o: o, policy: spec}
+	e := &Engine{m: m, cache: CacheOf(m, o), o: o, policy: spec}
 	if e.full, err = policy.Parse("full"); err != nil {
 		return nil, err
 	}

@@ -12,20 +12,27 @@ import (
 )
 
 // TestLowBitsOnTiers: int3 and int2 KV, most of it below host memory, gives the logits that it gives in memory, bit for bit, alone and in a batch,
-// under policies that read everything, choose pages, choose tokens, look at some dimensions and drop tokens.
+// under policies that read everything, choose pages, choose tokens, look at some dimensions and drop tokens, and with layers in other types.
 func TestLowBitsOnTiers(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(900, 1), fakes.IDs(17, 2)
-	for i, kv := range [][2]kvpage.Elem{{kvpage.I3, kvpage.I2}, {kvpage.I2, kvpage.I3}, {kvpage.F16, kvpage.I3}} {
+	own := []kvpage.Own{{First: 0, Last: 0, Elem: kvpage.I8}, {First: 2, Last: 2, Elem: kvpage.I4}}
+	for i, kv := range [][2]kvpage.Elem{{kvpage.I3, kvpage.I2}, {kvpage.I2, kvpage.I3}, {kvpage.F16, kvpage.I3}, {kvpage.I3, kvpage.I3}} {
 		for j, name := range []string{"full", "quest:budget=128", "topk:budget=64", "sparq:budget=64", "snapkv:budget=200"} {
-			if (i+j)%3 != 0 && !golden.Thorough() {
+			if ((i+j)%3 != 0 || i == 3 && j > 0) && !golden.Thorough() {
 				continue
 			}
 			t.Run(kv[0].String()+" "+kv[1].String()+" "+strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
 				t.Parallel()
 				o := Options{Threads: 2, Policy: name, ChunkTokens: 64, KType: kv[0], VType: kv[1], KVTypeSet: true, KVWindow: 32, KVWindowSet: true}
+				if i == 3 {
+					o.KVOwn = own
+				}
 				want := forced(t, small(t, o), prompt, next)
 				o.Store, o.KVBudgetBytes = below(t, o), 400<<10
+				if i == 3 {
+					o.KVBudgetBytes = 440 << 10
+				}
 				if kv[0] == kvpage.F16 || strings.HasPrefix(name, "topk") { // whole keys, or codes of all of them
 					o.KVBudgetBytes = 600 << 10
 				}

@@ -23,6 +23,7 @@ type Options struct {
 	Threads       int                        // 0 = one a CPU
 	Exact         bool                       // float32 activations and KV: the reference path
 	KType, VType  kvpage.Elem                // element types of the cache; see KVTypeSet
+	KVOwn         []kvpage.Own               // layers whose keys and values have other types, beside quantised ones
 	KVTypeSet     bool                       // KType and VType were chosen; otherwise f16, f32 with Exact, and on other backends what they compute in
 	PageTokens    int                        // tokens a page; 0 = 16, of int3 and int2 keys 128
 	KVWindow      int                        // newest tokens that quantised KV keeps in f16; see KVWindowSet
@@ -86,7 +87,8 @@ func (o *Options) Validate(m *model.Model) error {
 	if o.Exact && (o.KType != kvpage.F32 || o.VType != kvpage.F32) {
 		return fmt.Errorf("engine: the exact path keeps KV in f32, not %v and %v: %w", o.KType, o.VType, ErrOption)
 	}
-	return nil
+	_, err := marked(m, o)
+	return err
 }
 
 // backend is what the backend is opened with.

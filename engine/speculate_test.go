@@ -61,6 +61,7 @@ func TestSpeculationChangesNothing(t *testing.T) {
 		{name: "int8", o: Options{KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true}},
 		{name: "int4 without a window", o: Options{KType: kvpage.I4, VType: kvpage.I4, KVTypeSet: true, KVWindowSet: true}},
 		{name: "int3", o: Options{KType: kvpage.I3, VType: kvpage.I3, KVTypeSet: true, KVWindow: 20, KVWindowSet: true}},
+		{name: "int3, a layer in int4", o: Options{KType: kvpage.I3, VType: kvpage.I3, KVTypeSet: true, KVWindow: 20, KVWindowSet: true, KVOwn: []kvpage.Own{{First: 1, Last: 1, Elem: kvpage.I4}}}},
 		{name: "windows only", open: windowed, o: Options{WindowOnly: true}, tokens: 440},
 		{name: "compressed prompt", o: Options{}, policy: "snapkv:budget=40%"},
 		{name: "small pages", o: Options{PageTokens: 16, ChunkTokens: 48}},

@@ -42,9 +42,12 @@ func (m *Manager) layOut() error {
 		}
 		kv, l := shape[i].KV, &m.layers[i]
 		l.heads = kv.Heads
-		l.layouts = [kinds]kvpage.Layout{m.o.Layout.Of(kv), m.RecentFormat().Of(kv)}
+		l.layouts = [kinds]kvpage.Layout{m.o.Layout.Of(kv), m.RecentFormat().Sized(kv)}
 		if err := l.layouts[mainPages].Validate(); err != nil {
 			return fmt.Errorf("kvmanager: layer %d: %w", i, err)
+		}
+		if own, all := &l.layouts[mainPages], &m.o.Layout; own.K.KeyGroup() > all.K.KeyGroup() || (own.K.Quantised() || own.V.Quantised()) && !all.K.Quantised() && !all.V.Quantised() {
+			return fmt.Errorf("kvmanager: layer %d: pages of %v in a cache of %v: %w", i, own, all, kvpage.ErrLayout)
 		}
 		page := l.layouts[mainPages].PageBytes()
 		if m.backing == nil {

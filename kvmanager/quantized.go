@@ -14,7 +14,7 @@ import (
 type quantizer struct {
 	m      *Manager
 	window int // tokens that stay in full precision
-	group  int // tokens that leave it at once: kvpage.Elem.KeyGroup
+	group  int // tokens that leave it at once: kvpage.Elem.KeyGroup of the cache's type, whole ones of a layer's own
 	bulk   attention.Reader
 	k, v   []float32 // a group on its way
 	pos    []int32
@@ -245,8 +245,10 @@ func (e *quantized) regroup(layer int, p *list, keep []int, first int) {
 			values = append(values, l.VRow(p.pages[x/l.Tokens].Data, x%l.Tokens)...)
 			e.pos[j] = p.pages[x/l.Tokens].Pos[x%l.Tokens]
 		}
-		page, slot := &p.pages[(first+t)/l.Tokens], (first+t)%l.Tokens
-		kvpage.PutGroupK(l, page.Data, slot/e.group, e.group, e.k, l.KeyDim, loneAt(e.pos))
+		page, slot, of := &p.pages[(first+t)/l.Tokens], (first+t)%l.Tokens, l.K.KeyGroup()
+		for j := 0; j < e.group; j += of {
+			kvpage.PutGroupK(l, page.Data, (slot+j)/of, of, e.k[j*l.KeyDim:], l.KeyDim, loneAt(e.pos[j:]))
+		}
 		n := l.VRowBytes()
 		for j := range e.group {
 			copy(l.VRow(page.Data, slot+j), values[j*n:(j+1)*n])

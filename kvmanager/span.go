@@ -22,8 +22,11 @@ func (m *Manager) MainOf(tokens int) int {
 }
 
 // RecentFormat is the layout of the pages that AppendRecent copies (a quantized cache's window) but for the widths, which are each
-// layer's.
-func (m *Manager) RecentFormat() kvpage.Layout {
+// layer's: the window of a layer with a type of its own is f16 too.
+func (m *Manager) RecentFormat() kvpage.Layout { return WindowFormat() }
+
+// WindowFormat is RecentFormat of any cache.
+func WindowFormat() kvpage.Layout {
 	return kvpage.Layout{K: kvpage.F16, V: kvpage.F16, Tokens: kvpage.Tile}
 }
 

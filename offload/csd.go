@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
 	"terrace/csdshim"
+	"terrace/internal/cacheshape"
 	"terrace/internal/clock"
 )
 
@@ -58,6 +60,9 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 	}
 	if shape.GroupTokens != csdshim.GroupTokens || shape.Page.Tokens != csdshim.GroupTokens {
 		return nil, fmt.Errorf("offload: csd: groups of %d tokens in pages of %d, a drive takes %d in pages of %d: %w", shape.GroupTokens, shape.Page.Tokens, csdshim.GroupTokens, csdshim.GroupTokens, ErrShape)
+	}
+	if slices.ContainsFunc(shape.Layers, func(l cacheshape.Layer) bool { return l.KV.Type > 0 }) {
+		return nil, fmt.Errorf("offload: csd: a drive takes one type of numbers in all layers: %w", ErrShape)
 	}
 	_, kv, same := shape.Layers.Same()
 	if !same || kv.ValueInKey {

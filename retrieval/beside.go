@@ -23,14 +23,14 @@ func (s *selector) beside(n int) int64 {
 	if s == nil {
 		return 0
 	}
-	shape, sketch, elem := &s.t.f.o.Shape, s.t.obs.needs.Sketch, s.t.f.o.KV.Format().K
+	shape, sketch := &s.t.f.o.Shape, s.t.obs.needs.Sketch
 	var bytes, below int64
 	tile := 0
 	for layer := range shape.Layers {
 		if !s.t.Acts(layer) {
 			continue
 		}
-		kv := shape.kv(layer)
+		kv, elem := shape.kv(layer), s.t.f.o.KV.Layout(layer).K
 		size := keyindex.MostSize(sketch, kv.KeyDim, n, s.below != nil, elem)
 		bytes += size.Bytes*int64(kv.Heads) + keyindex.MostJoint(sketch, kv.Heads, kv.KeyDim, n, elem)
 		below, tile = max(below, size.Below), max(tile, size.Tile)

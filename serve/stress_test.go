@@ -151,10 +151,17 @@ func newStress(t *testing.T, seed uint64, sum *stressSum) *stress {
 		eo.Rotate, eo.KVTypeSet, eo.KType = engine.RotateAuto, true, []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16}[rnd.IntN(3)]
 		eo.VType = eo.KType
 	} else if rnd.IntN(3) > 0 {
-		types := []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16, kvpage.I8, kvpage.I8, kvpage.I4}
+		types := []kvpage.Elem{kvpage.F32, kvpage.F16, kvpage.BF16, kvpage.I8, kvpage.I8, kvpage.I4, kvpage.I3, kvpage.I2}
 		eo.KVTypeSet, eo.KType, eo.VType = true, types[rnd.IntN(len(types))], types[rnd.IntN(len(types))]
 		if rnd.IntN(2) == 0 {
 			eo.VType = eo.KType
+		}
+		if eo.KType.KeyGroup() > kvpage.Tile {
+			eo.PageTokens = 0
+		}
+		if quantised := (kvpage.Types{K: eo.KType, V: eo.VType}).Quantised(); quantised && arch == "llama" && rnd.IntN(2) == 0 {
+			own := rnd.IntN(4)
+			eo.KVOwn = []kvpage.Own{{First: own, Last: min(own+rnd.IntN(2), 3), Elem: kvpage.F16}}
 		}
 		eo.KVWindowSet, eo.KVWindow = true, 32*rnd.IntN(5)
 	}
@@ -199,8 +206,8 @@ func newStress(t *testing.T, seed uint64, sum *stressSum) *stress {
 		return e
 	})
 	s.words = grammar.NewVocabulary(s.b.tok.Pieces(nil))
-	s.said = fmt.Sprintf("%s, host %d, ssd %v, another above %v, %v and %v with a window of %d, chunks of %d, pages of %d, windows only %t, rotation %v, batch of %d, queue of %d, guesses %t, store %t, %d at a time",
-		arch, host, ssd, above, eo.KType, eo.VType, eo.KVWindow, eo.ChunkTokens, eo.PageTokens, eo.WindowOnly, eo.Rotate, o.Batch, o.Queue, guess, store, s.streams)
+	s.said = fmt.Sprintf("%s, host %d, ssd %v, another above %v, %v and %s with a window of %d, chunks of %d, pages of %d, windows only %t, rotation %v, batch of %d, queue of %d, guesses %t, store %t, %d at a time",
+		arch, host, ssd, above, eo.KType, fmt.Sprint(eo.VType, eo.KVOwn), eo.KVWindow, eo.ChunkTokens, eo.PageTokens, eo.WindowOnly, eo.Rotate, o.Batch, o.Queue, guess, store, s.streams)
 	return s
 }
 

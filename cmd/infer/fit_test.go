@@ -56,7 +56,7 @@ func TestFitAnswers(t *testing.T) {
 		t.Errorf("eight texts: %+v, one: %+v", eight, one)
 	}
 	half := fitOf(t, exitDone, path, "-c", "4096", "--kv-type", "int8", "--kv-window", "0", "--memory", "1GiB")
-	if half.KV > plain.KV*6/10 {
+	if half.KV > plain.KV*65/100 { // a pass in f16 beside, in one of the layers
 		t.Errorf("int8: %d bytes, f16 %d", half.KV, plain.KV)
 	}
 	host := fmt.Sprintf("host=%dB", one.PerToken*1024)

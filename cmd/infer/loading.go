@@ -108,7 +108,7 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 	p.StringVar(&f.context, "ctx-size", "0", "alias of --context")
 	p.BoolVar(&f.exact, "exact", false, "float32 activations and KV: the reference path")
 	p.StringVar(&f.dtype, "dtype", "f32", "type of weights, KV and products on a backend's device: f32 or bf16 (xla:*, gomlx:go)")
-	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, int3, int2, or k=TYPE,v=TYPE (default f16; f32 with --exact; --dtype on other backends)")
+	p.StringVar(&f.kvType, "kv-type", "", "element types of the KV cache: f32, f16, bf16, int8, int4, int3, int2, or k=TYPE,v=TYPE, and behind quantised ones LAYERS=TYPE for some (0-1+29=int8, sliding=f16: those with a sliding window) (default f16; f32 with --exact; --dtype on other backends)")
 	p.IntVar(&f.kvWindow, "kv-window", kvmanager.DefaultWindow, "newest tokens that quantised KV keeps in f16; older ones leave 16 at a time, int3 and int2 keys 128; a prompt's chunk (--chunk-tokens) reads itself in f16 too")
 	p.StringVar(&f.kvRotate, "kv-rotate", "auto", "spread outliers by a Hadamard rotation before KV is stored: none, k, v, kv or auto (v for values of 4 bits and fewer)")
 	p.Lookup("kv-rotate").NoOptDefVal = "kv"
@@ -427,7 +427,7 @@ func (f *loadFlags) options() (terrace.Options, error) {
 		return o, usageErrorf("--kv-rotate: %v", err)
 	}
 	if o.KVType != "" {
-		if _, _, err := kvpage.ParseElems(o.KVType); err != nil {
+		if _, err := kvpage.ParseTypes(o.KVType); err != nil {
 			return o, usageErrorf("--kv-type %s: %v", o.KVType, err)
 		}
 	}

@@ -137,7 +137,7 @@ var (
 var pageFlags = map[string]pageKind{
 	"policy": aPolicy, "tier": aTier, "store": aTier, "case": aCase, "placement": aPlacement, "weights": aTier, "methods": aPolicy,
 	"budget": anyText, "keeps": parsed(func(text string) error { _, err := units.ParseShare(text); return err }),
-	"kv-type": parsed(func(text string) error { _, _, err := kvpage.ParseElems(text); return err }), "context": aCount, "max-context": aCount, "lengths": aCount,
+	"kv-type": parsed(func(text string) error { _, err := kvpage.ParseTypes(text); return err }), "context": aCount, "max-context": aCount, "lengths": aCount,
 	"memory": aSize, "models-memory": aSize, "size": aSize, "capacity": aSize,
 	"type":  parsed(func(text string) error { _, _, err := convert.ParseKind(text); return err }),
 	"suite": aSuite, "tasks": aTask, "task": oneOf(metrics.LongBenchTasks),

@@ -85,7 +85,7 @@ func Of(m *model.Model, o engine.Options, memoryBytes, programBytes int64) Repor
 		r.WeightsBytes += kernels.PackedGrowth(t.Type, t.Rows(), t.Cols())
 	}
 	l := o.PlainLayout()
-	r.KVBytesPerToken = int64(engine.TokenBytes(m.Cache(), l))
+	r.KVBytesPerToken = int64(engine.TokenBytes(engine.CacheOf(m, o), l))
 	r.StateBytes = 2 * m.Cache().StateBytes()
 	r.KVBytesAtContext = engine.KVBytes(m, o, o.Context)
 	r.TablesBytes, r.Texts = tables(m, o, o.Context), max(o.Batch, 1)

@@ -81,6 +81,7 @@ func TestResume(t *testing.T) {
 		{"int8", small, engine.Options{KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128}, 256},
 		{"int4, small window", small, engine.Options{KType: kvpage.I4, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 64, KVWindow: 20, KVWindowSet: true}, 256},
 		{"int3", small, engine.Options{KType: kvpage.I3, VType: kvpage.I2, KVTypeSet: true, ChunkTokens: 128, KVWindow: 20, KVWindowSet: true}, 256},
+		{"int3, two layers in int8", small, engine.Options{KType: kvpage.I3, VType: kvpage.I2, KVTypeSet: true, ChunkTokens: 128, KVWindow: 20, KVWindowSet: true, KVOwn: []kvpage.Own{{First: 1, Last: 2, Elem: kvpage.I8}}}, 256},
 		{"sliding windows", windowed, engine.Options{}, 256},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -201,6 +202,16 @@ func TestFingerprint(t *testing.T) {
 		if reused, _ := resumed(t, fs, small, o, prompt, nil, ""); reused.Tokens != 0 {
 			t.Errorf("%s: %v", name, reused)
 		}
+	}
+	o := engine.Options{Threads: 1, KType: kvpage.I8, VType: kvpage.I8, KVTypeSet: true, ChunkTokens: 128}
+	for _, own := range [][]kvpage.Own{{{First: 1, Last: 1, Elem: kvpage.F16}}, {{First: 1, Last: 1, Elem: kvpage.BF16}}, {{First: 2, Last: 2, Elem: kvpage.F16}}} { // the first like "int8" but for one layer
+		o.KVOwn = own
+		if reused, _ := resumed(t, fs, small, o, prompt, nil, ""); reused.Tokens != 0 {
+			t.Errorf("%v: %v", own, reused)
+		}
+	}
+	if reused, _ := resumed(t, fs, small, o, prompt, nil, ""); reused.Tokens != 128 {
+		t.Errorf("a layer in f16 again: %v, want 128", reused)
 	}
 	if reused, _ := resumed(t, fs, small, engine.Options{Threads: 2}, prompt, nil, ""); reused.Tokens != 128 {
 		t.Errorf("threads: %v, want 128: they change no bit", reused)

@@ -24,7 +24,7 @@ func (c *recordForm) record(s *engine.Session, m contexts.Meta, extents []extent
 	sizes := make([]int, c.sections())
 	for i, x := range extents {
 		at := c.lists[i]
-		l, rl := l.Of(c.shape[at.layer].KV), rl.Of(c.shape[at.layer].KV)
+		l, rl := l.Of(c.shape[at.layer].KV), rl.Sized(c.shape[at.layer].KV)
 		pos := seq.PositionList(at.layer, at.head)
 		h := contexts.Head{Main: pos[x.from:x.to]}
 		if x.recent {
@@ -249,7 +249,7 @@ type restored struct {
 // spans are how many bytes a head's pages take of its layer's section.
 func (x *restored) spans(layer int, h contexts.Head) (main, recent int) {
 	l, rl := x.c.e.Layouts()
-	l, rl = l.Of(x.c.shape[layer].KV), rl.Of(x.c.shape[layer].KV)
+	l, rl = l.Of(x.c.shape[layer].KV), rl.Sized(x.c.shape[layer].KV)
 	return pages(len(h.Main), l.Tokens) * l.PageBytes(), pages(len(h.Recent), rl.Tokens) * rl.PageBytes()
 }
 

@@ -126,21 +126,21 @@ func (m Model) Recurrent() int {
 	return -1
 }
 
-// Same is the query heads and KV that all layers have, if all are alike but for their windows and own what they read.
+// Same is the query heads and KV that all layers have, if all are alike but for their windows and types and own what they read.
 func (m Model) Same() (heads int, kv KV, ok bool) {
 	if len(m) == 0 {
 		return 0, KV{}, false
 	}
 	for i := range m {
 		l := m[i]
-		l.KV.Window, l.Owner = 0, 0
+		l.KV.Window, l.KV.Type, l.Owner = 0, 0, 0
 		first := m[0]
-		first.KV.Window, first.Owner = 0, 0
+		first.KV.Window, first.KV.Type, first.Owner = 0, 0, 0
 		if l != first || !m.Keeps(i) {
 			return 0, KV{}, false
 		}
 	}
 	kv = m[0].KV
-	kv.Window = 0
+	kv.Window, kv.Type = 0, 0
 	return m[0].Heads, kv, true
 }

@@ -19,6 +19,8 @@ type KV struct {
 	// Index is how many of a key's numbers, its last ones, are of a trained indexer: each KV head has a part of the layer's one index key a
 	// token. Queries have zeros there, and what reads keys for a policy sees zeros; 0 = none.
 	Index int
+	// Type is that of the layer's numbers where it is not the cache's: an element type (kvpage.Elem) plus 1; 0 = the cache's.
+	Type uint8
 }
 
 // State is what a layer keeps of a text whatever its length; the zero value is nothing.

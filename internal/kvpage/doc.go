@@ -1,6 +1,6 @@
 // Package kvpage is the one byte layout of a page of the key/value cache: the same in memory, on disk and on the wire.
 //
-// What it owns: where each number of a page lies (Layout), the element types and their conversions (Elem), writing,
+// What it owns: where each number of a page lies (Layout), the element types and their conversions (Elem), which layers have which (Types), writing,
 // reading and moving tokens.
 //
 // What it never does: allocate pages, know who stores them (tiers add checksums of their own), or know which tokens of a page

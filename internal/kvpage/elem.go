@@ -1,7 +1,6 @@
 package kvpage
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,32 +40,6 @@ func ParseElem(s string) (Elem, error) {
 		}
 	}
 	return 0, fmt.Errorf("kvpage: element type %q: want one of %s%s: %w", s, strings.Join(elemNames[:], ", "), nearest.Hint(s, elemNames[:]), ErrElem)
-}
-
-// ParseElems reads the types of K and V: TYPE for both, or k=TYPE,v=TYPE, where a side that is not named takes the type that
-// names none, else f16.
-func ParseElems(s string) (k, v Elem, err error) {
-	both, sides := "", map[string]string{}
-	for part := range strings.SplitSeq(s, ",") {
-		side, t, ok := strings.Cut(part, "=")
-		switch {
-		case !ok || side != "k" && side != "v":
-			both = part
-		case sides[side] != "":
-			return 0, 0, fmt.Errorf("%q is given twice", side)
-		default:
-			sides[side] = t
-		}
-	}
-	parse := func(side string) Elem {
-		e, bad := ParseElem(cmp.Or(sides[side], both, "f16"))
-		if err == nil {
-			err = bad
-		}
-		return e
-	}
-	k, v = parse("k"), parse("v")
-	return k, v, err
 }
 
 // Quantised says that numbers share scales: keys are then written a group of tokens at a time (PutGroupK), not a token at a time.

@@ -28,8 +28,16 @@ type Layout struct {
 	Index int
 }
 
-// Of is the layout of a layer's pages: the same types and slots, and the layer's widths.
+// Of is the layout of a layer's pages: the same slots, the same types but where the layer has its own, and the layer's widths.
 func (l Layout) Of(kv cacheshape.KV) Layout {
+	if kv.Type > 0 {
+		l.K, l.V = Elem(kv.Type-1), Elem(kv.Type-1)
+	}
+	return l.Sized(kv)
+}
+
+// Sized is a layout of the same types and slots and a layer's widths.
+func (l Layout) Sized(kv cacheshape.KV) Layout {
 	l.KeyDim, l.ValueDim, l.Index = kv.KeyDim, kv.ValueDim, kv.Index
 	if kv.ValueInKey {
 		l.ValueInKey, l.TokenMajor = true, true

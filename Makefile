@@ -142,10 +142,11 @@ bench-drive: build ## a drive paced as a SmartSSD on core 1, the host on core 0:
 	  taskset -c 0 bin/infer bench -m $(KV)/drive.gguf -t 1 -p 0 -d $(DRIVE_DEPTH) $(DRIVE_ARGS) --continue --file $(TEXT) -o jsonl "$$@"; }; \
 	{ test -z '$(DRIVE_DDR)' || (run ddr $(DRIVE_DDR)); } && { test -z '$(DRIVE_NAND)' || (run nand $(DRIVE_NAND)); }
 
-FRONTIER_FEWEST = tailcodes:budget=1%,part=8,value_part=16 tailcodes:budget=2%,part=8,value_part=16 tailcodes:budget=2%,part=4,value_part=16 pqcache:budget=2% leoam:budget=2%
+FRONTIER_FEWEST = tailcodes:budget=1%,part=8,value_part=16 tailcodes:budget=2%,part=8,value_part=16 tailcodes:budget=2%,part=4,value_part=16 pqcache:budget=2% leoam:budget=2% rocketkv:budget=4%
 FRONTIER_CASES = $(foreach b,$(FRONTIER_SHARES),--policy "tailcodes:budget=$b" --policy "pqcache:budget=$b" --policy "topk:budget=$b,score=int4" \
   --policy "quest:budget=$b,dense_layers=0" --policy "leoam:budget=$b" --policy "infinigen:budget=$b,alpha=8,dense_layers=0" --policy "sparq:budget=$b" \
-  --policy "hillinfer:alpha=$b,score=int4" --policy "kvswap:budget=$b,query=exact,rank=50%" --policy "oracle:budget=$b")
+  --policy "hillinfer:alpha=$b,score=int4" --policy "kvswap:budget=$b,query=exact,rank=50%" --policy "double_sparsity:budget=$b,dense_layers=0" \
+  --policy "rocketkv:budget=$b" --policy "vattention:select=pqcache,budget=$b,epsilon=30%" --policy "oracle:budget=$b")
 frontier: build ## KL from full over bytes moved a token, every selector, 10 rows of DATA, two models and lengths; hours, resumable, in RUNS
 	for m in smollm2:135m/32 gemma3:270m/128; do for n in $(FRONTIER_LENGTHS); do \
 	  bin/infer eval --suite agreement --data $(DATA) --tasks $(FRONTIER_TASKS) --limit 2 --tokens 16 --model $${m%/*} --max-context $$n --out $(RUNS)/$${m%%:*}-$$n \

@@ -28,7 +28,8 @@ func registerOfModel(key string, work func(e *Engine, o policy.Observation) (any
 	ofModel[key] = work
 }
 
-// The singular vectors of a model's queries (InfiniGen; algorithms.md 5.3) and of its keys (KVSwap) are in the cache folder, else made by
+// The singular vectors of a model's queries (InfiniGen; algorithms.md 5.3) and of its keys (KVSwap), and the order of its channels (Double Sparsity),
+// are in the cache folder, else made by
 // reading the sample text once. Cost: one prefill of 512 tokens and an eigendecomposition a KV head, dk × dk, or a layer, of all its
 // heads' keys.
 func init() {
@@ -37,6 +38,9 @@ func init() {
 	})
 	registerOfModel(policy.KeyBasis{}.Key(), func(e *Engine, o policy.Observation) (any, error) {
 		return e.learned(o.Key(), policy.NewKeyBasis(e.policyModel()))
+	})
+	registerOfModel(policy.ChannelOrder{}.Key(), func(e *Engine, o policy.Observation) (any, error) {
+		return e.learned(o.Key(), policy.NewDecomposition(e.policyModel()))
 	})
 }
 
@@ -79,7 +83,7 @@ func (e *Engine) learned(of string, d *policy.Decomposition) (*policy.Decomposit
 	if len(e.o.Calibration) == 0 {
 		return nil, fmt.Errorf("engine: the policy decomposes the model's %s and there is no sample text: %w", of, ErrOption)
 	}
-	if err := e.readSample(d, of == "keys"); err != nil || path == "" {
+	if err := e.readSample(d, of); err != nil || path == "" {
 		return d, err
 	}
 	b, err := d.MarshalBinary()
@@ -95,8 +99,8 @@ func (e *Engine) learned(of string, d *policy.Decomposition) (*policy.Decomposit
 	return d, nil
 }
 
-// readSample reads the sample text layer by layer and decomposes what each layer asked, or the keys that it made.
-func (e *Engine) readSample(d *policy.Decomposition, keys bool) error {
+// readSample reads the sample text layer by layer and decomposes what each layer asked, or the keys that it made, or orders its channels by both.
+func (e *Engine) readSample(d *policy.Decomposition, of string) error {
 	ids := e.o.Calibration[:min(len(e.o.Calibration), calibrationTokens, e.o.Context)]
 	s, err := e.NewSession(nil)
 	if err != nil {
@@ -117,8 +121,12 @@ func (e *Engine) readSample(d *policy.Decomposition, keys bool) error {
 				return w.again(layer, queries)
 			}
 			sample, heads := queries, e.m.Layer[layer].Heads
-			if keys {
+			switch of {
+			case policy.KeyBasis{}.Key():
 				sample, heads = s.text.Keys(layer), 1
+			case policy.ChannelOrder{}.Key():
+				d.SetChannels(layer, queries, s.text.Keys(layer), len(ids), heads)
+				return w.again(layer, queries)
 			}
 			if err := d.SetLayer(layer, sample, len(sample)/(heads*d.Dim(layer)), heads); err != nil {
 				return err

@@ -23,6 +23,8 @@ type readReference struct {
 	// pick returns the positions that a KV head reads, ascending, and the share of attention they hold, a query head,
 	// where a mean value stands for the rest.
 	pick func(r *readReference, layer, g int, q []float64) (read []int, share []float64)
+	// bias is what is added to the scores of tokens that pick has drawn; nil = nothing.
+	bias map[int]float64
 	// seen is told the weights of each query head after its attention; nil = nobody cares.
 	seen func(layer, h int, read []int, w []float64)
 }
@@ -56,7 +58,11 @@ func (r *readReference) step(id int) []float64 {
 }
 
 func (r *readReference) attend(layer, h int, q []float64, read []int, out []float64) {
-	w := softmaxOf(r.products(layer, h, q, read))
+	scores := r.products(layer, h, q, read)
+	for i, p := range read {
+		scores[i] += r.bias[p]
+	}
+	w := softmaxOf(scores)
 	for i, p := range read {
 		for d := range out {
 			out[d] += w[i] * r.value(layer, h/r.m.Layer[0].Group(), p)[d]

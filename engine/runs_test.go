@@ -113,16 +113,21 @@ func TestForkedSessionsPart(t *testing.T) {
 
 // TestDecompositionIsKept: the file is made once, read the second time, and refused when damaged.
 func TestDecompositionIsKept(t *testing.T) {
-	for _, spec := range []string{"infinigen:budget=40", "kvswap:budget=40,calibrate=model"} {
+	for _, spec := range []string{"infinigen:budget=40", "kvswap:budget=40,calibrate=model", "double_sparsity:budget=40,calibrate=model,dense_layers=0"} {
 		decompositionIsKept(t, spec)
 	}
 }
 
-// TestCalibratedOnThePrompt: kvswap with the keys of a sample reads what it reads with the prompt's own, where the sample is the prompt;
-// a session may ask for it of an engine under another policy.
+// TestCalibratedOnThePrompt: kvswap and double_sparsity with the keys of a sample read what they read with the prompt's own, where the sample is
+// the prompt; a session may ask for it of an engine under another policy.
 func TestCalibratedOnThePrompt(t *testing.T) {
+	calibratedOnThePrompt(t, "kvswap:budget=40,rank=6", "keys")
+	calibratedOnThePrompt(t, "double_sparsity:budget=40,rank=6,dense_layers=0", "channels")
+}
+
+func calibratedOnThePrompt(t *testing.T, own, what string) {
+	t.Helper()
 	prompt, next := fakes.IDs(300, 17), fakes.IDs(5, 18)
-	const own = "kvswap:budget=40,rank=6"
 	o := Options{Policy: own, Calibration: prompt}
 	want := forced(t, small(t, o), prompt, next)
 	o.Policy = own + ",calibrate=model"
@@ -151,7 +156,7 @@ func TestCalibratedOnThePrompt(t *testing.T) {
 			t.Errorf("step %d of a session of its own: logits differ by %g", i, d)
 		}
 	}
-	if _, err := Open(e.m, Options{Policy: o.Policy}); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "keys") {
+	if _, err := Open(e.m, Options{Policy: o.Policy}); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), what) {
 		t.Errorf("without a sample text: %v", err)
 	}
 }

@@ -9,19 +9,25 @@ import (
 	"terrace/internal/tierspec"
 )
 
-// TestSelectorsOnEveryTier: what pqcache, topp, retroinfer, kvswap and tailcodes read gives the same logits in host memory, with
+// TestSelectorsOnEveryTier: what pqcache, topp, retroinfer, kvswap, double_sparsity, rocketkv, vattention and tailcodes read gives the same logits in host memory, with
 // the KV in a file of an SSD and on a drive (which scores nothing for them), bit for bit, alone and in a batch.
 func TestSelectorsOnEveryTier(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(400, 1), fakes.IDs(24, 2) // more than retroinfer groups together
 	for policy, pages := range map[string]int64{        // of host memory, less than the text's KV
-		"pqcache:budget=60,bits=4,n_sink=4":                                    90,
-		"topp:select=pqcache,budget=120,bits=4,n_sink=4":                       114,
-		"topp:select=topk,budget=120,estimate=exact":                           90,
-		"kvswap:budget=60":                                                     90,
-		"kvswap:budget=60,rank=6,calibrate=model":                              90,
-		"tailcodes:budget=60,bits=3":                                           100,
-		"retroinfer:cluster=8,update=16,recent=4,retrieval=10%,estimation=50%": 142,
+		"pqcache:budget=60,bits=4,n_sink=4":                                      90,
+		"topp:select=pqcache,budget=120,bits=4,n_sink=4":                         114,
+		"topp:select=topk,budget=120,estimate=exact":                             90,
+		"kvswap:budget=60":                                                       90,
+		"kvswap:budget=60,rank=6,calibrate=model":                                90,
+		"double_sparsity:budget=60":                                              90,
+		"double_sparsity:budget=60,rank=6,labels=half,calibrate=model":           90,
+		"rocketkv:budget=60,window_size=16,kernel_size=7":                        90,
+		"rocketkv:budget=60,split=0":                                             100,
+		"vattention:select=pqcache,budget=60,bits=4,n_sink=4":                    90,
+		"vattention:select=double_sparsity,budget=60,dense_layers=0,epsilon=50%": 90,
+		"tailcodes:budget=60,bits=3":                                             100,
+		"retroinfer:cluster=8,update=16,recent=4,retrieval=10%,estimation=50%":   142,
 	} {
 		t.Run(strings.ReplaceAll(policy, ":", " of "), func(t *testing.T) {
 			t.Parallel()

@@ -27,6 +27,11 @@ func TestStepBytes(t *testing.T) {
 		{spec: "sparq:budget=40,rank=25%", read: 40, scan: func(d int) int { return n * d / 4 * 2 }},
 		{spec: "quest:budget=48,dense_layers=0", read: 48, scan: func(d int) int { return (n + 15) / 16 * d * 4 }, approximate: true},
 		{spec: "topp:select=topk,budget=40,p=0.999999", read: 40, scan: func(d int) int { return n*(d+4) + 40*(d/2+8) }, approximate: true},
+		{spec: "double_sparsity:budget=40,rank=16,dense_layers=0", read: 40, scan: func(int) int { return n * (16/2 + 4) }},
+		{spec: "double_sparsity:budget=40,rank=10,labels=half,dense_layers=0", read: 40, scan: func(int) int { return n * 10 * 2 }},
+		{spec: "rocketkv:budget=40,split=0,chunk=2", read: 20, scan: func(d int) int { return (n + 1) / 2 * (d * 2 / 5) * 2 }},
+		{spec: "vattention:select=topk,budget=40,base=5%,epsilon=1000", read: 40, scan: func(d int) int { return n*(d+4) + (n-40)/20*4*d }},
+		{spec: "vattention:select=topk,budget=40,base=5%,epsilon=0.0001", read: 40, scan: func(d int) int { return n*(d+4) + (n-40)*4*d }},
 		{spec: "snapkv:budget=64", read: 65, scan: func(int) int { return 0 }},
 	} {
 		e := small(t, Options{Policy: c.spec})

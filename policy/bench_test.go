@@ -25,7 +25,10 @@ func (w *wide) Dot(_ int, _ []float32, _ int, dst []float32)                  { 
 func (w *wide) Dims(_ int, _ []int32, _ []float32, _ int, dst []float32)      { copy(dst, w.scores) }
 func (w *wide) Approx(_ int, _ []float32, _ int, dst []float32)               { copy(dst, w.scores) }
 func (w *wide) Bounds(_, _ int, _ []int32, _ []float32, _ int, dst []float32) { copy(dst, w.scores) }
-func (w *wide) KeyScales(_ int, dst []float32)                                { dst[0] = 1 }
+func (w *wide) SideDims(_, _ int, _ []int32, _ []bool, _ []float32, _ int, dst []float32) {
+	copy(dst, w.scores)
+}
+func (w *wide) KeyScales(_ int, dst []float32) { dst[0] = 1 }
 func (w *wide) Products(_ int, _ []int8, dst []int32) {
 	for i := range dst {
 		dst[i] = int32(w.scores[i] * 1000)

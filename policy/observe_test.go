@@ -277,6 +277,26 @@ func (s *scene) Bounds(g, block int, only []int32, q []float32, rows int, dst []
 	}
 }
 
+func (s *scene) SideDims(g, block int, dims []int32, low []bool, q []float32, rows int, dst []float32) {
+	n := len(s.pos[g])
+	blocks := (n + block - 1) / block
+	for r := range rows {
+		for b := range blocks {
+			var sum float64
+			for i, d := range dims {
+				side := float64(s.key(g, int(s.pos[g][b*block]))[d])
+				for _, p := range s.pos[g][b*block : min((b+1)*block, n)] {
+					if x := float64(s.key(g, int(p))[d]); low[i] && x < side || !low[i] && x > side {
+						side = x
+					}
+				}
+				sum += float64(q[r*s.dim+int(d)]) * side
+			}
+			dst[r*blocks+b] = float32(sum)
+		}
+	}
+}
+
 func (s *scene) Approx(g int, q []float32, rows int, dst []float32) { s.Dot(g, q, rows, dst) }
 
 // Listed implements Scorer.

@@ -131,7 +131,7 @@ func (k SketchKind) String() string {
 type Sketch struct {
 	Kind   SketchKind
 	Blocks []int // SketchBounds: block sizes in tokens, finest first; each a multiple of the one before
-	Rank   int   // SketchProjected, SketchJoint: columns; SketchIndex: numbers of an index key
+	Rank   int   // SketchProjected, SketchJoint, and SketchInt4 of what is projected: columns; SketchIndex: numbers of an index key
 	// IndexBlock and Finish are Index.Block and Index.Finish, for SketchIndex.
 	IndexBlock int
 	Finish     func(layer, position int, x []float32)
@@ -195,6 +195,9 @@ type Scorer interface {
 	// Bounds gives, for each block of `block` tokens in cache order, Σ max(q·min, q·max), no less than any q·k inside; with
 	// `only` not nil, for the blocks listed there (ascending): dst is [rows, len(only)].
 	Bounds(kvHead, block int, only []int32, q []float32, rows int, dst []float32)
+	// SideDims gives, for each block of `block` tokens, the sums over the given dimensions of q times the block's smallest number there
+	// where low says so, else its largest: dst is [rows, ceil(tokens/block)], q still has KeyDim columns.
+	SideDims(kvHead, block int, dims []int32, low []bool, q []float32, rows int, dst []float32)
 	// Approx multiplies with the 8-bit, 4-bit, half, projected or product-coded keys.
 	Approx(kvHead int, q []float32, rows int, dst []float32)
 	// Listed multiplies with what Sketch.Listed names of the tokens listed (ascending): dst is [rows, len(tokens)].

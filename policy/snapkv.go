@@ -27,9 +27,12 @@ func init() {
 	}, func(a *args) Policy { p := newSnapKV(a); return &p })
 }
 
-func newSnapKV(a *args) snapKV {
+func newSnapKV(a *args) snapKV { return snapWith(a, a.budget()) }
+
+// snapWith is a snapKV of a budget that was read already.
+func snapWith(a *args, budget Budget) snapKV {
 	p := snapKV{
-		scored: scored{base: a.base(), budget: a.budget()},
+		scored: scored{base: a.base(), budget: budget},
 		window: a.int("window_size", 1, maxTokens), kernel: a.int("kernel_size", 1, maxTokens),
 	}
 	if p.kernel%2 == 0 {

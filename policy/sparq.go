@@ -78,7 +78,7 @@ func (p *sparQ) Select(l *Layer, read *Selection) {
 		clear(sum)
 		for h := range group {
 			row := p.scores[h*n : (h+1)*n]
-			scale, own := p.temperature(q[h*l.KeyDim:(h+1)*l.KeyDim]), g*group+h
+			scale, own := temperature(q[h*l.KeyDim:(h+1)*l.KeyDim], p.dims), g*group+h
 			if l.Sinks != nil {
 				kernels.Scale(row, scale)
 				p.sunk, scale = append(p.sunk[:h], sunk(row, l.Sinks[own])), 1
@@ -126,12 +126,12 @@ func (p *sparQ) choose(q []float32, dim, group int) {
 }
 
 // temperature is the factor that makes up for the dimensions left out.
-func (p *sparQ) temperature(q []float32) float32 {
+func temperature(q []float32, dims []int32) float32 {
 	var part, whole float64
 	for _, v := range q {
 		whole += math.Abs(float64(v))
 	}
-	for _, d := range p.dims {
+	for _, d := range dims {
 		part += math.Abs(float64(q[d]))
 	}
 	if part == 0 {

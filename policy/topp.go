@@ -1,7 +1,5 @@
 package policy
 
-import "fmt"
-
 // topp lets a selector pick generously and then reads, of what it picked, only as many tokens as hold the share p of each
 // query head's estimated attention (Twilight, Lin et al. 2025, arXiv 2502.02770): budgets follow the text, head by head. The
 // estimate is a softmax over the picks, of 4-bit keys (estimate=int4: rounded between the smallest and the largest number of
@@ -11,7 +9,7 @@ import "fmt"
 // Beside the selector's own scan a step reads KeyDim/2 + 8 bytes of each picked token.
 type topp struct {
 	base
-	inner Selector
+	aroundSelector
 	p     float64
 	exact bool
 
@@ -23,7 +21,10 @@ type topp struct {
 type toppByHead struct{ topp }
 
 // toppProjecting is around a selector that chooses columns of keys.
-type toppProjecting struct{ topp }
+type toppProjecting struct {
+	topp
+	aroundProjector
+}
 
 // SelectsByHead implements HeadSelector.
 func (p *toppByHead) SelectsByHead() {}
@@ -55,30 +56,19 @@ func newTopp(a *args) Policy {
 	if p.p == 0 {
 		a.fail("p", "a number above 0 and at most 1", nil)
 	}
-	inner := a.inner.build()
-	selector, ok := inner.(Selector)
-	switch _, keeps := inner.(PromptKeeper); {
-	case !ok || keeps:
-		a.errs = append(a.errs, fmt.Errorf("policy: topp: %s does not choose what a step reads: want a selector, such as quest: %w", inner.Name(), ErrParam))
-		return &p
-	case trained(inner):
-		a.errs = append(a.errs, fmt.Errorf("policy: topp: %s is how the model attends by itself, from the prompt on: want another selector: %w", inner.Name(), ErrParam))
-		return &p
-	case inner.Needs().ValueMean || inner.Needs().Estimates:
-		a.errs = append(a.errs, fmt.Errorf("policy: topp: %s lets something stand for tokens that it does not read, which p does not count: want a plain selector (sparq: mean_value=false): %w", inner.Name(), ErrParam))
+	inner := a.innerSelector()
+	if inner == nil {
 		return &p
 	}
-	p.inner = selector
+	p.aroundSelector = aroundSelector{inner}
 	if _, ok := inner.(HeadSelector); ok {
 		return &toppByHead{p}
 	}
 	if _, ok := inner.(Projector); ok {
-		return &toppProjecting{p}
+		return &toppProjecting{p, aroundProjector{inner}}
 	}
 	return &p
 }
-
-func (p *topp) Bind(m Model) error { return bind(p.inner, m) }
 
 // Needs are the selector's, and keys to estimate with.
 func (p *topp) Needs() Needs {
@@ -91,37 +81,8 @@ func (p *topp) Needs() Needs {
 	return n
 }
 
-// ObservePrompt implements PromptObserver for a selector that is one.
-func (p *topp) ObservePrompt(l *Layer) {
-	if o, ok := p.inner.(PromptObserver); ok {
-		o.ObservePrompt(l)
-	}
-}
-
-// Project implements Projector.
-func (p *toppProjecting) Project(l *Layer, kvHead int, dst []float32) {
-	p.inner.(Projector).Project(l, kvHead, dst)
-}
-
-// Watches implements Watcher, for a projector that does.
-func (p *toppProjecting) Watches() bool {
-	w, ok := p.inner.(Watcher)
-	return ok && w.Watches()
-}
-
-// WatchPrompt implements Watcher.
-func (p *toppProjecting) WatchPrompt(l *Layer, first int, q []float32, rows int) {
-	p.inner.(Watcher).WatchPrompt(l, first, q, rows)
-}
-
 // Most implements [Reader].
-func (p *topp) Most(l *Layer) (tokens, run int) {
-	if r, ok := p.inner.(Reader); ok {
-		tokens, _ = r.Most(l)
-		return min(tokens+1, l.N), 1
-	}
-	return l.N, 1
-}
+func (p *topp) Most(l *Layer) (tokens, run int) { return p.most(l) }
 
 // denser is a selector with first layers that read everything.
 type denser interface{ denseLayers() int }

@@ -432,6 +432,9 @@ func (y *toy) Dims(g int, dims []int32, q []float32, rows int, dst []float32) {
 func (y *toy) Bounds(g, block int, only []int32, q []float32, rows int, dst []float32) {
 	y.scene().Bounds(g, block, only, q, rows, dst)
 }
+func (y *toy) SideDims(g, block int, dims []int32, low []bool, q []float32, rows int, dst []float32) {
+	y.scene().SideDims(g, block, dims, low, q, rows, dst)
+}
 func (y *toy) Approx(g int, q []float32, rows int, dst []float32) {
 	if y.matrix == nil {
 		y.scene().Approx(g, q, rows, dst)

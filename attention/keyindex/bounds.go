@@ -1,7 +1,9 @@
 package keyindex
 
 import (
+	"fmt"
 	"math"
+	"slices"
 
 	"github.com/x448/float16"
 
@@ -20,6 +22,7 @@ type Bounds struct {
 	tokens   int
 	posQ     []float32
 	products []float32
+	dims     []int32
 }
 
 // NewBounds returns bounds of blocks of that many tokens, for keys of dim numbers.
@@ -96,6 +99,72 @@ func (b *Bounds) Score(dst, q []float32, heads int) {
 	}
 	b.low.Score(b.products[:heads*n], b.posQ, heads)
 	kernels.Add(dst[:heads*n], b.products[:heads*n])
+}
+
+// ScoreSides writes to dst [heads][blocks], for q [heads, dim], the sums over some dimensions of q times the minima where low says so, else
+// times the maxima.
+func (b *Bounds) ScoreSides(dst []float32, dims []int32, low []bool, q []float32, heads int) {
+	n := b.Blocks()
+	b.products = slices.Grow(b.products[:0], heads*n)[:heads*n]
+	clear(dst[:heads*n])
+	for _, side := range []struct {
+		of  *Columns
+		low bool
+	}{{b.high, false}, {b.low, true}} {
+		b.dims = b.dims[:0]
+		for i, d := range dims {
+			if low[i] == side.low {
+				b.dims = append(b.dims, d)
+			}
+		}
+		if len(b.dims) == 0 {
+			continue
+		}
+		few := (len(b.dims) + 15) &^ 15
+		b.posQ = append(b.posQ[:0], make([]float32, heads*few)...)
+		for h := range heads {
+			for i, d := range b.dims {
+				b.posQ[h*few+i] = q[h*len(b.lo)+int(d)]
+			}
+		}
+		side.of.ScoreDims(b.products, b.dims, b.posQ, heads, few)
+		kernels.Add(dst[:heads*n], b.products)
+	}
+}
+
+// Bounds implements policy.Scorer.
+func (h *Head) Bounds(_, block int, only []int32, q []float32, rows int, dst []float32) {
+	b := h.boundsOf(block)
+	h.countBounds(b, only)
+	if only == nil {
+		b.Score(dst, q, rows)
+		return
+	}
+	n := b.Blocks()
+	h.scratch.sums = sized(h.scratch.sums, rows*n)
+	b.Score(h.scratch.sums, q, rows)
+	for r := range rows {
+		for i, j := range only {
+			dst[r*len(only)+i] = h.scratch.sums[r*n+int(j)]
+		}
+	}
+}
+
+// SideDims implements policy.Scorer.
+func (h *Head) SideDims(_, block int, dims []int32, low []bool, q []float32, rows int, dst []float32) {
+	b := h.boundsOf(block)
+	h.readBytes += int64(2 * len(dims) * b.Blocks())
+	b.ScoreSides(dst, dims, low, q, rows)
+}
+
+// boundsOf are those of blocks of a size.
+func (h *Head) boundsOf(block int) *Bounds {
+	for _, b := range h.bounds {
+		if b.Block == block {
+			return b
+		}
+	}
+	panic(fmt.Sprintf("keyindex: bounds of blocks of %d tokens were not declared", block))
 }
 
 // outward rounds to half precision away from the inside: down for sign -1, up for 1.

@@ -84,7 +84,7 @@ func (h *Head) countBounds(b *Bounds, only []int32) {
 }
 
 // countScan adds what a TokenScan reads of the first tokens.
-func (x *Index) countScan(tokens int) {
+func countScan(x *Index, tokens int) {
 	for i := range x.heads {
 		if c := x.heads[i].codes; c != nil {
 			x.readBytes += int64(min(tokens, c.tokens) * c.tokenBytes())

@@ -1,7 +1,6 @@
 package keyindex
 
 import (
-	"fmt"
 
 	"terrace/attention"
 	"terrace/internal/kernels"
@@ -99,7 +98,7 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 		case policy.SketchInt8:
 			h.codes = NewCodes(kvpage.I8, dim)
 		case policy.SketchInt4:
-			h.codes = NewCodes(kvpage.I4, dim)
+			h.codes = NewCodes(kvpage.I4, codedDim(&need, dim))
 		case policy.SketchHalf:
 			h.columns = NewColumns(kvpage.F16, dim)
 		case policy.SketchProjected:
@@ -280,7 +279,7 @@ func (h *sketch) reset() {
 
 // start prepares what a sketch fixes once: scales over the prompt's keys, the projection.
 func (h *sketch) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
-	if h.need.Kind == policy.SketchProjected {
+	if projects(&h.need) {
 		h.fixed.matrix = make([]float32, h.need.Rank*h.dim)
 		p.Project(l, kvHead, h.fixed.matrix)
 		return
@@ -345,8 +344,8 @@ func (h *sketch) addKey(i int, key []float32) {
 			b.Add(key, 1, 1)
 		}
 	case policy.SketchInt8, policy.SketchInt4:
-		scale := h.quantise(key)
-		h.codes.Put(i, h.scratch.code)
+		scale := h.quantise(h.project(key))
+		h.codes.Put(i, h.scratch.code[:h.codes.dim])
 		if h.need.Scale == policy.ScaleToken {
 			h.codes.PutScale(i, scale)
 		}
@@ -357,12 +356,33 @@ func (h *sketch) addKey(i int, key []float32) {
 	case policy.SketchProduct:
 		h.product.PutAt([]int32{int32(i)}, key)
 	case policy.SketchProjected:
-		h.scratch.turned = sized(h.scratch.turned, h.need.Rank)
-		for r := range h.need.Rank {
-			h.scratch.turned[r] = kernels.Dot(h.fixed.matrix[r*h.dim:(r+1)*h.dim], key)
-		}
-		h.columns.Put(i, h.scratch.turned)
+		h.columns.Put(i, h.project(key))
 	}
+}
+
+// project is a key times the projection, where there is one.
+func (h *sketch) project(key []float32) []float32 {
+	if len(h.fixed.matrix) == 0 {
+		return key
+	}
+	h.scratch.turned = sized(h.scratch.turned, h.need.Rank)
+	for r := range h.need.Rank {
+		h.scratch.turned[r] = kernels.Dot(h.fixed.matrix[r*h.dim:(r+1)*h.dim], key)
+	}
+	return h.scratch.turned
+}
+
+// projects reports whether a sketch is of keys times a matrix, each KV head's by itself.
+func projects(need *policy.Sketch) bool {
+	return need.Kind == policy.SketchProjected || need.Kind == policy.SketchInt4 && need.Rank > 0
+}
+
+// codedDim is how many numbers of a key of dim numbers small integers are made of.
+func codedDim(need *policy.Sketch, dim int) int {
+	if projects(need) {
+		return need.Rank
+	}
+	return dim
 }
 
 // elem is the type of a low-bit sketch.
@@ -382,7 +402,7 @@ func (h *sketch) quantise(key []float32) (scale float32) {
 	}
 	scale = kernels.MaxAbs(key) / kvpage.MostCode(elem)
 	h.scratch.scale[0] = scale
-	kernels.Quantise(h.scratch.code, key, h.scratch.scale[:], kvpage.MostCode(elem))
+	kernels.Quantise(h.scratch.code[:len(key)], key, h.scratch.scale[:], kvpage.MostCode(elem))
 	return scale
 }
 
@@ -412,30 +432,6 @@ func (h *Head) Dims(_ int, dims []int32, q []float32, rows int, dst []float32) {
 		return
 	}
 	h.scratch.turned = h.tiles.Dims(h.scratch.turned, dst, h.scratch.sums, rows, dims, few, h.dim, h.view.Tokens())
-}
-
-// Bounds implements policy.Scorer.
-func (h *Head) Bounds(_, block int, only []int32, q []float32, rows int, dst []float32) {
-	for _, b := range h.bounds {
-		if b.Block != block {
-			continue
-		}
-		h.countBounds(b, only)
-		if only == nil {
-			b.Score(dst, q, rows)
-			return
-		}
-		n := b.Blocks()
-		h.scratch.sums = sized(h.scratch.sums, rows*n)
-		b.Score(h.scratch.sums, q, rows)
-		for r := range rows {
-			for i, j := range only {
-				dst[r*len(only)+i] = h.scratch.sums[r*n+int(j)]
-			}
-		}
-		return
-	}
-	panic(fmt.Sprintf("keyindex: bounds of blocks of %d tokens were not declared", block))
 }
 
 // Approx implements policy.Scorer.

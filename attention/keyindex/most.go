@@ -30,7 +30,7 @@ func MostSize(need policy.Sketch, dim, tokens int, stored bool, keys kvpage.Elem
 	case policy.SketchInt8:
 		s.codes(kvpage.I8, &need, dim, tokens)
 	case policy.SketchInt4:
-		s.codes(kvpage.I4, &need, dim, tokens)
+		s.codes(kvpage.I4, &need, codedDim(&need, dim), tokens)
 	case policy.SketchHalf:
 		s.columns(kvpage.F16, dim, tokens, stored)
 	case policy.SketchProjected:

@@ -17,6 +17,11 @@ func (x *Index) Bounds(kvHead, block int, only []int32, q []float32, rows int, d
 	x.heads[kvHead].Bounds(0, block, only, q, rows, dst)
 }
 
+// SideDims implements policy.Scorer.
+func (x *Index) SideDims(kvHead, block int, dims []int32, low []bool, q []float32, rows int, dst []float32) {
+	x.heads[kvHead].SideDims(0, block, dims, low, q, rows, dst)
+}
+
 // Approx implements policy.Scorer.
 func (x *Index) Approx(kvHead int, q []float32, rows int, dst []float32) {
 	if x.joint != nil {

@@ -36,7 +36,7 @@ func (t *TokenScan) Begin(x *Index, q *policy.TokenQuery, dim int, dst []float32
 	}
 	t.of, t.dst, t.shift = x, dst, q.Shift
 	t.layOut(q.Int8, dim)
-	x.countScan(len(dst))
+	countScan(x, len(dst))
 	return (len(dst) + ChunkTokens - 1) / ChunkTokens
 }
 

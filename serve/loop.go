@@ -441,7 +441,7 @@ func (l *loop) forget() bool {
 // swapOut has a sequence leave its room to others; with keep its KV and state stay on the tier below, if there is one.
 func (l *loop) swapOut(q *sequence, keep bool) {
 	l.m.preemptions.Add(1)
-	q.away, l.freed = time.Now(), true
+	q.away, l.freed = time.Now(), l.freed || q.session != nil
 	move(&l.running, &l.swapped, q.id)
 	l.mine(q, func(q *sequence) {
 		if l.crash != nil {

@@ -53,6 +53,26 @@ func recurrentModel(t *testing.T) string {
 	return path
 }
 
+// TestWhoBeginsFreesNothing: a text that found no room to begin gives none to others when it leaves, so that the one that cannot go on
+// does not wait for it step after step; a text with a session does.
+func TestWhoBeginsFreesNothing(t *testing.T) {
+	b := newBenchOn(t, recurrentModel(t), func(*tokenizer.Vocab) {}, func() engine.Options { return engine.Options{Context: 400} }, Options{}, func(*engine.Engine) {})
+	for _, begun := range []bool{false, true} {
+		older, q := &sequence{id: 1, job: &job{}}, &sequence{id: 2, job: &job{}}
+		if begun {
+			var err error
+			if q.session, err = b.alone.NewSession(b.alone.Policy()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := &loop{m: b.loop.m, o: b.loop.o, running: []*sequence{older, q}}
+		l.trouble(q, kvmanager.ErrBudget)
+		if len(l.swapped) != 1 || l.swapped[0] != q || l.freed != begun {
+			t.Errorf("session %t: %d texts were swapped out, room was given back: %t", begun, len(l.swapped), l.freed)
+		}
+	}
+}
+
 // TestRecurrentPressure: texts of a model with recurrent layers, for half of whose states there is room, leave it and come back, with KV in
 // memory and with an SSD below it; each is what it is alone.
 func TestRecurrentPressure(t *testing.T) {

@@ -1,7 +1,6 @@
 package keyindex
 
 import (
-
 	"terrace/attention"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"

@@ -16,7 +16,9 @@ import (
 
 func init() {
 	model.RegisterBackend("gomlx:go", func(m *model.Model, o model.BackendOptions) (model.Backend, error) {
-		d, err := gobackend.New("") // its option for threads prints to standard output; the default is one a CPU
+		// Operations one after the other, each on all CPUs: several that run together and wait for workers can wait for each other for
+		// ever (gomlx's workerspool.Pool.Saturate). The option for threads prints to standard output; the default is one a CPU.
+		d, err := gobackend.New("ops_sequential")
 		if err != nil {
 			return nil, fmt.Errorf("xla: gomlx:go: %w", err)
 		}

@@ -472,14 +472,6 @@ func (s *stress) ask(q *stressQuestion, stream bool) error {
 	return nil
 }
 
-// valueOf reads the number in a message's words, 0 where it has none.
-func valueOf(message, words string) (n int) {
-	if at := strings.Index(message, words[:strings.Index(words, "%")]); at >= 0 {
-		_, _ = fmt.Sscanf(message[at:], words, &n)
-	}
-	return n
-}
-
 // refused checks a refusal: of what is refused alone too, or of a full queue, with one line that says so.
 func (s *stress) refused(q *stressQuestion, status int, out []byte) error {
 	var e struct {

@@ -108,3 +108,11 @@ func kvBytesOf(t testing.TB, path string, eo engine.Options, n int) int64 {
 	}
 	return engine.KVBytes(m, eo, n)
 }
+
+// valueOf reads the number in a message's words, 0 where it has none.
+func valueOf(message, words string) (n int) {
+	if at := strings.Index(message, words[:strings.Index(words, "%")]); at >= 0 {
+		_, _ = fmt.Sscanf(message[at:], words, &n)
+	}
+	return n
+}

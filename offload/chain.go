@@ -421,7 +421,9 @@ func (c *Chain) merge(layer int, dst []byte, g *gathering) {
 
 // Drop forgets a sequence on both levels.
 func (c *Chain) Drop(seq uint64) error {
+	err := errors.Join(c.above.Drop(seq), c.below.Drop(seq)) // before others are given its room
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for k, u := range c.units {
 		if k.Seq != seq {
 			continue
@@ -432,8 +434,7 @@ func (c *Chain) Drop(seq uint64) error {
 		delete(c.units, k)
 		c.index -= u.bytes()
 	}
-	c.mu.Unlock()
-	return errors.Join(c.above.Drop(seq), c.below.Drop(seq))
+	return err
 }
 
 // Use are the accounts since the chain was made.

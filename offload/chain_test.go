@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"terrace/csdshim"
@@ -369,5 +370,79 @@ func TestChainScores(t *testing.T) {
 	}
 	if _, err := NewChain(above, wide, nil); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "two shapes") {
 		t.Errorf("levels of two shapes: %v", err)
+	}
+}
+
+// TestForget: the room of a unit is free at once, its records are missing, all others stay, and what is not there is no error.
+func TestForget(t *testing.T) {
+	for _, name := range []string{"memory", "ssd", "ssd rows"} {
+		t.Run(name, func(t *testing.T) {
+			s := storeKinds(t)[name](t, 4).(Cache)
+			if s.Units() != 4 || s.UnitGroups(0) != 1 {
+				t.Fatalf("%d units of %d groups, want 4 of 1", s.Units(), s.UnitGroups(0))
+			}
+			writeGroups(t, s, 4)
+			used := s.Stats().UsedBytes
+			if err := errors.Join(s.Forget(groupKey(2)), s.Forget(groupKey(2)), s.Forget(groupKey(9)), s.Forget(Key{7, 1, 0})); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Stats().UsedBytes; got != used*3/4 {
+				t.Errorf("%d bytes in use of %d once one of four records is forgotten", got, used)
+			}
+			if err := s.Read(t.Context(), []Record{blank(s, groupKey(2), Part{})}); !errors.Is(err, ErrMissing) {
+				t.Errorf("what was forgotten: %v", err)
+			}
+			readGroups(t, s, 0, 1, 3)
+			if err := s.Write(t.Context(), []Record{versioned(s, groupKey(5), 1)}); err != nil {
+				t.Errorf("in the room that is free: %v", err)
+			}
+			readGroups(t, s, 0, 1, 3, 5)
+			if err := s.Write(t.Context(), []Record{versioned(s, groupKey(6), 1)}); !errors.Is(err, ErrFull) {
+				t.Errorf("a fifth record: %v", err)
+			}
+			if err := errors.Join(s.Drop(1), s.Close()); err != nil {
+				t.Error(err)
+			}
+			if err := s.Forget(groupKey(0)); !errors.Is(err, ErrClosed) {
+				t.Errorf("forgotten after it was closed: %v", err)
+			}
+		})
+	}
+}
+
+// TestChainTogether: texts that are written, read and dropped at the same time have their own bytes, whatever gives way above.
+func TestChainTogether(t *testing.T) {
+	c, above, below := chained(t, 12)
+	q := NewQueue(c, QueueOptions{Depth: 6})
+	defer q.Close()
+	var wg sync.WaitGroup
+	for seq := range uint64(6) {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(seq, 1))
+			for round := range 3 {
+				for g := range int32(8) {
+					if err := q.Write(WriteBack, []Record{versioned(c, Key{seq, 0, g}, round)}).Wait(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				for range 60 {
+					k := Key{seq, 0, rnd.Int32N(3) * rnd.Int32N(4)}
+					got := blank(c, k, Part{})
+					if err := q.Read(Prefetch, []Record{got}).Wait(t.Context()); err != nil || !bytes.Equal(got.Data, versioned(c, k, round).Data) {
+						t.Errorf("%v, round %d: %v, or other bytes", k, round, err)
+					}
+				}
+				if err := q.Drop(seq); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(above.recs) + len(below.recs) + len(c.units) + len(c.held); n != 0 || c.index != 0 {
+		t.Errorf("%d records and units, %d bytes of index once all was dropped", n, c.index)
+	}
+	if u := c.Use(); u.Above == 0 || u.Below == 0 || u.Failed != 0 {
+		t.Errorf("the test sees little: %+v", u)
 	}
 }

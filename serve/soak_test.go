@@ -108,7 +108,7 @@ func soakServer(t *testing.T, b *bench, before string) {
 		text, usage := "", (*openAIUsage)(nil)
 		frames := []string{string(out)}
 		if kind >= 4 {
-			frames = strings.Split(strings.TrimSuffix(string(out), "data: [DONE]\n\n"), "\n\n")
+			frames = strings.Split(strings.TrimSuffix(withoutComments(string(out)), "data: [DONE]\n\n"), "\n\n")
 		}
 		for _, f := range frames {
 			if f = strings.TrimPrefix(f, "data: "); f == "" {

@@ -425,10 +425,10 @@ func (s *stress) ask(q *stressQuestion, stream bool) error {
 	answers, usage := make([]stressAnswer, q.choices), (*openAIUsage)(nil)
 	frames := [][]byte{out}
 	if stream {
-		frames = bytes.Split(bytes.TrimSuffix(out, []byte("data: [DONE]\n\n")), []byte("\n\n"))
+		frames = bytes.Split(bytes.TrimSuffix([]byte(withoutComments(string(out))), []byte("data: [DONE]\n\n")), []byte("\n\n"))
 	}
 	for _, f := range frames {
-		if f = bytes.TrimPrefix(f, []byte("data: ")); len(f) == 0 || f[0] == ':' {
+		if f = bytes.TrimPrefix(f, []byte("data: ")); len(f) == 0 {
 			continue
 		}
 		if bytes.HasPrefix(f, []byte(`{"error"`)) { // after the stream began

@@ -26,7 +26,7 @@ func (b *bench) sendRaw(path, body string) (int, http.Header, string) {
 	if _, err := io.Copy(&out, resp.Body); err != nil {
 		b.t.Fatal(err)
 	}
-	return resp.StatusCode, resp.Header, out.String()
+	return resp.StatusCode, resp.Header, withoutComments(out.String())
 }
 
 const (

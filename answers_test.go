@@ -96,6 +96,26 @@ func TestContextIsFull(t *testing.T) {
 	}
 }
 
+// TestAnswersAreReadOnce: the last token of an answer waits, and is read with the next text, once.
+func TestAnswersAreReadOnce(t *testing.T) {
+	m := open(t, terrace.Options{})
+	s := session(t, m, "the tide takes ")
+	want := tokens(t, s)
+	for range 2 {
+		of := taken(t, s.Generate(t.Context(), terrace.Settings{MaxTokens: 5, Seed: 1, IgnoreEnd: true}))
+		want += len(of.Tokens)
+		for range 2 {
+			if err := s.Read(t.Context(), "x"); err != nil {
+				t.Fatal(err)
+			}
+			want++
+		}
+		if got := tokens(t, s); got != want {
+			t.Errorf("%d tokens were read, want %d", got, want)
+		}
+	}
+}
+
 // TestStopsInSessions: the token in which a stop string ends is no part of the session's text, nor is an end token; every other is.
 func TestStopsInSessions(t *testing.T) {
 	m := open(t, terrace.Options{})

@@ -442,34 +442,11 @@ func TestReadingMatchesPlainLoops(t *testing.T) {
 				default:
 					want.plain = read.cached()
 				}
-				s := prefilled(t, small(t, Options{Exact: true, Policy: spec, Calibration: calibration, ChunkTokens: 64}), ids)
-				all := prefilled(t, small(t, Options{Exact: true}), ids)
 				limit := 1e-6
 				if strings.HasPrefix(spec, "infinigen") {
 					limit = 1e-4 // singular vectors of near values are as far apart as float32 queries have them
 				}
-				var part float64 // what the method changes
-				for i, id := range next {
-					logits := want.step(id)
-					if want.gap < limit {
-						if i < 2 {
-							t.Fatalf("step %d: scores at the cut differ by %.2g of their size: take another seed", i, want.gap)
-						}
-						break
-					}
-					if err := s.Decode(id); err != nil {
-						t.Fatal(err)
-					}
-					if err := all.Decode(id); err != nil {
-						t.Fatal(err)
-					}
-					for j, x := range s.Logits() {
-						if math.Abs(float64(x)-logits[j]) > 1e-4*math.Abs(logits[j])+1e-4 {
-							t.Fatalf("step %d: logit %d is %g, want %g (closest cut %.2g)", i, j, x, logits[j], want.gap)
-						}
-						part = max(part, math.Abs(float64(x-all.Logits()[j])))
-					}
-				}
+				part := matchesReference(t, want, Options{Policy: spec, Calibration: calibration}, limit, ids, next) // what the method changes
 				if part < 0.01 {
 					t.Errorf("the logits differ from full attention's by %.2g only: nothing was tested", part)
 				}

@@ -266,7 +266,7 @@ func TestSamplesMatchPlainLoops(t *testing.T) {
 		t.Run(spec, func(t *testing.T) {
 			var drawn []int
 			want := &readReference{plain: read.cached(), t: t, n: len(ids), gap: 1, pick: pick(&drawn)}
-			part := matchesReference(t, want, spec, ids, next)
+			part := matchesReference(t, want, Options{Policy: spec}, 1e-6, ids, next)
 			if all := strings.Contains(spec, "0.01%"); all != (part < 1e-4) || !all && part < 0.005 {
 				t.Errorf("the logits differ from full attention's by %.2g", part)
 			}
@@ -312,7 +312,7 @@ func TestReadersMatchPlainLoops(t *testing.T) {
 		} {
 			t.Run(spec, func(t *testing.T) {
 				want := &readReference{plain: read.cached(), t: t, n: len(ids), gap: 1, pick: pick}
-				if part := matchesReference(t, want, spec, ids, next); part < 0.01 {
+				if part := matchesReference(t, want, Options{Policy: spec}, 1e-6, ids, next); part < 0.01 {
 					t.Errorf("the logits differ from full attention's by %.2g only: nothing was tested", part)
 				}
 			})
@@ -320,11 +320,12 @@ func TestReadersMatchPlainLoops(t *testing.T) {
 	}
 }
 
-// matchesReference compares forced steps under a policy with a reference, up to where a cut is close; part is what the policy changes.
-func matchesReference(t *testing.T, want *readReference, spec string, ids, next []int) (part float64) {
+// matchesReference compares forced steps under o's policy with a reference, up to where scores at a cut are closer than limit of their size;
+// part is what the policy changes.
+func matchesReference(t *testing.T, want *readReference, o Options, limit float64, ids, next []int) (part float64) {
 	t.Helper()
-	const limit = 1e-6
-	s := prefilled(t, small(t, Options{Exact: true, Policy: spec, ChunkTokens: 64}), ids)
+	o.Exact, o.ChunkTokens = true, 64
+	s := prefilled(t, small(t, o), ids)
 	all := prefilled(t, small(t, Options{Exact: true}), ids)
 	for i, id := range next {
 		logits := want.step(id)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"terrace/csdshim"
 	"terrace/internal/clock"
 )
 
@@ -193,7 +192,7 @@ func (c *Chain) withdraw(u *chainUnit) {
 	u.place = -1
 }
 
-// release ends a use of records above; those that failed there do not lie there any more.
+// release ends a use of records above; those that failed do not lie there any more.
 func (c *Chain) release(recs []Record, err error, wrote bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,15 +204,23 @@ func (c *Chain) release(recs []Record, err error, wrote bool) {
 			}
 		}
 	}
-	if err != nil {
-		c.use.Failed++
-	}
 }
 
-// finish waits for a transfer above; nothing of it is under way when it returns.
+// finish waits for a transfer; nothing of it is under way when it returns.
 func finish(ctx context.Context, t *Ticket) error {
 	err := t.Wait(ctx)
 	<-t.Done()
+	return err
+}
+
+// finishAbove is finish of a transfer above, whose failures are counted.
+func (c *Chain) finishAbove(ctx context.Context, t *Ticket) error {
+	err := finish(ctx, t)
+	if passing(ctx, err) != nil {
+		c.mu.Lock()
+		c.use.Failed++
+		c.mu.Unlock()
+	}
 	return err
 }
 
@@ -235,11 +242,8 @@ func (c *Chain) Write(ctx context.Context, recs []Record) error {
 	}
 	t := c.up.Write(Demand, up)
 	err := c.below.Write(ctx, recs)
-	upErr := finish(ctx, t)
-	if err != nil && upErr == nil {
-		upErr = err // the two levels may differ
-	}
-	c.release(up, upErr, true)
+	upErr := c.finishAbove(ctx, t)
+	c.release(up, errors.Join(upErr, err), true) // where one failed the two may differ
 	return err
 }
 
@@ -271,7 +275,7 @@ func (c *Chain) Read(ctx context.Context, recs []Record) error {
 	if len(down) > 0 {
 		err = c.readBelow(ctx, down)
 	}
-	upErr := finish(ctx, t)
+	upErr := c.finishAbove(ctx, t)
 	c.release(up, passing(ctx, upErr), false)
 	if upErr != nil && err == nil {
 		err = c.below.Read(ctx, up)
@@ -323,99 +327,7 @@ func (c *Chain) raise(ctx context.Context, recs []Record) {
 		}
 	}
 	if len(whole) > 0 {
-		c.release(whole, finish(ctx, c.up.Write(Demand, whole)), true)
-	}
-}
-
-// Gathers reports whether single tokens can be read.
-func (c *Chain) Gathers() bool { return c.down.Gathers() }
-
-// gathering is the part of a Gather that one level does.
-type gathering struct {
-	tokens []int32
-	at     []int    // their places among those that were asked for
-	groups []Record // without data
-	dst    []byte
-}
-
-func (g *gathering) add(k Key, token int32, at int) {
-	g.tokens, g.at = append(g.tokens, token), append(g.at, at)
-	if n := len(g.groups); n == 0 || g.groups[n-1].Key != k {
-		g.groups = append(g.groups, Record{Key: k})
-	}
-}
-
-// Gather reads single tokens as Scorer.Gather does: each from the highest level that has it.
-func (c *Chain) Gather(ctx context.Context, seq uint64, layer int, tokens []int32, dst []byte) (t csdshim.Timing, err error) {
-	var up, down gathering
-	gathers := c.up.Gathers()
-	c.mu.Lock()
-	for i, token := range tokens {
-		k := Key{Seq: seq, Layer: int32(layer), Group: token / int32(c.Shape().GroupTokens)}
-		u := c.unit(k)
-		c.touch(u)
-		if gathers && u.has(k) {
-			up.add(k, token, i)
-		} else {
-			down.add(k, token, i)
-		}
-	}
-	for i := range up.groups {
-		c.unit(up.groups[i].Key).users++
-	}
-	c.use.Above += int64(len(up.groups))
-	c.use.Below += int64(len(down.groups))
-	c.mu.Unlock()
-	if len(down.tokens) == 0 || len(up.tokens) == 0 {
-		up.dst, down.dst = dst, dst
-	} else {
-		up.dst, down.dst = c.recordsOf(layer, len(up.tokens)), c.recordsOf(layer, len(down.tokens))
-	}
-	var above *Ticket
-	if len(up.tokens) > 0 {
-		above = c.up.Gather(Demand, seq, layer, up.tokens, up.dst)
-	}
-	if len(down.tokens) > 0 {
-		err = finish(ctx, c.down.Gather(Demand, seq, layer, down.tokens, down.dst))
-	}
-	if above != nil {
-		upErr := finish(ctx, above)
-		c.release(up.groups, passing(ctx, upErr), false)
-		if upErr != nil && err == nil {
-			err = finish(ctx, c.down.Gather(Demand, seq, layer, up.tokens, up.dst))
-		}
-	}
-	if err != nil {
-		return t, err
-	}
-	if len(down.tokens) > 0 && len(up.tokens) > 0 {
-		c.merge(layer, dst, &up)
-		c.merge(layer, dst, &down)
-	}
-	if len(down.groups) > 0 && gathers {
-		c.raise(ctx, down.groups)
-	}
-	return t, nil
-}
-
-// recordsOf has room for so many single tokens of a layer.
-func (c *Chain) recordsOf(layer, tokens int) []byte {
-	shape := c.Shape()
-	return make([]byte, (tokens+shape.GroupTokens-1)/shape.GroupTokens*shape.RecordBytes(layer))
-}
-
-// merge puts the tokens that one level has read in their places in dst.
-func (c *Chain) merge(layer int, dst []byte, g *gathering) {
-	shape := c.Shape()
-	l, per, size, head := shape.PageOf(layer), shape.GroupTokens, shape.RecordBytes(layer), shape.HeadBytes(layer)
-	for i, at := range g.at {
-		from, to := g.dst[i/per*size:][:size], dst[at/per*size:][:size]
-		for h := 0; h < size; h += head {
-			copy(l.KRow(to[h:h+head], at%per), l.KRow(from[h:h+head], i%per))
-			if !l.ValueInKey {
-				copy(l.VRow(to[h:h+head], at%per), l.VRow(from[h:h+head], i%per))
-			}
-		}
+		c.release(whole, c.finishAbove(ctx, c.up.Write(Demand, whole)), true)
 	}
 }
 

@@ -334,6 +334,11 @@ func TestChainGathers(t *testing.T) {
 			t.Errorf("case %d: %v, or other bytes", i, err)
 		}
 	}
+	for _, layer := range []int{-1, 2, 0} { // the last into too few bytes
+		if err := q.Gather(Demand, 1, layer, []int32{1}, make([]byte, 7)).Wait(t.Context()); !errors.Is(err, ErrShape) {
+			t.Errorf("a token of layer %d into 7 bytes: %v", layer, err)
+		}
+	}
 	if want := (ChainUse{Above: 2 + 1 + 2, Below: 2 + 1, Raised: 2, Lowered: 2}); c.Use() != want {
 		t.Errorf("%+v, want %+v", c.Use(), want)
 	}

@@ -76,6 +76,11 @@ func (s Shape) RecordBytes(layer int) int {
 	return s.KVHeads(layer) * s.HeadBytes(layer)
 }
 
+// tokensBytes is the size of the records that so many single tokens of a layer fill.
+func (s Shape) tokensBytes(layer, tokens int) int {
+	return (tokens + s.GroupTokens - 1) / s.GroupTokens * s.RecordBytes(layer)
+}
+
 // span is where a part lies in its record, in bytes.
 func (s Shape) span(layer int, p Part) (from, size int) {
 	if p.N == 0 {

@@ -131,8 +131,7 @@ func (s *SSD) gathers() bool { return s.byRow }
 // planTokens is plan of single tokens of a layer of a sequence, given by rising index (group·GroupTokens + place): they go to
 // dst one after another in ⌈n/GroupTokens⌉ records, as if they were the only ones.
 func (s *SSD) planTokens(seq uint64, layer int, tokens []int32, dst []byte) ([]*transfer, error) {
-	per := s.shape.GroupTokens
-	if layer < 0 || layer >= len(s.shape.Layers) || !s.gathers() || len(dst) != (len(tokens)+per-1)/per*s.shape.RecordBytes(layer) {
+	if layer < 0 || layer >= len(s.shape.Layers) || !s.gathers() || len(dst) != s.shape.tokensBytes(layer, len(tokens)) {
 		return nil, fmt.Errorf("offload: ssd %s: %d tokens of layer %d into %d bytes: %w", s.opt.Dir, len(tokens), layer, len(dst), ErrShape)
 	}
 	segs := s.runs(seq, layer, tokens, dst)

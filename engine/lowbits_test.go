@@ -30,11 +30,11 @@ func TestLowBitsOnTiers(t *testing.T) {
 				}
 				want := forced(t, small(t, o), prompt, next)
 				o.Store, o.KVBudgetBytes = below(t, o), 400<<10
-				if i == 3 {
-					o.KVBudgetBytes = 440 << 10
-				}
 				if kv[0] == kvpage.F16 || strings.HasPrefix(name, "topk") { // whole keys, or codes of all of them
 					o.KVBudgetBytes = 600 << 10
+				}
+				if i == 3 { // wider layers
+					o.KVBudgetBytes += 80 << 10
 				}
 				tiered := small(t, o)
 				if d := fakes.Worst(want, forced(t, tiered, prompt, next)); d != 0 {

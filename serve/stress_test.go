@@ -160,8 +160,11 @@ func newStress(t *testing.T, seed uint64, sum *stressSum) *stress {
 			eo.PageTokens = 0
 		}
 		if quantised := (kvpage.Types{K: eo.KType, V: eo.VType}).Quantised(); quantised && arch == "llama" && rnd.IntN(2) == 0 {
-			own := rnd.IntN(4)
-			eo.KVOwn = []kvpage.Own{{First: own, Last: min(own+rnd.IntN(2), 3), Elem: kvpage.F16}}
+			own, elem := rnd.IntN(4), kvpage.F16
+			if eo.KType == kvpage.F32 || eo.VType == kvpage.F32 {
+				elem = kvpage.F32
+			}
+			eo.KVOwn = []kvpage.Own{{First: own, Last: min(own+rnd.IntN(2), 3), Elem: elem}}
 		}
 		eo.KVWindowSet, eo.KVWindow = true, 32*rnd.IntN(5)
 	}

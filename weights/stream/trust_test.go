@@ -55,7 +55,8 @@ func TestWrongPredictionsAreGivenUp(t *testing.T) {
 		return s.Accounts().ReadBytes
 	}
 	none, wrong := read(false), read(true)
-	if one := none / (layers * experts / 2); wrong > none+200*one {
+	// Each of 800 predictions costs two reads where all are followed, its own and that of the expert that leaves: 1,500 are seen.
+	if one := none / (layers * experts / 2); wrong > none+400*one {
 		t.Errorf("%d bytes read with predictions that are never right, %d without", wrong, none)
 	}
 }

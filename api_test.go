@@ -261,6 +261,38 @@ func TestStoreOfModel(t *testing.T) {
 	}
 }
 
+// TestPromptsGiveWay: prompts lie in what running texts leave of host memory: a text that needs nearly all of it is made, and pushes prompts
+// out, whose end leaves first; later they are kept again.
+func TestPromptsGiveWay(t *testing.T) {
+	m := open(t, terrace.Options{Tiers: []string{"host=160KiB,prompts=160KiB"}})
+	cached := func(prompt string, tokens int) (n int) {
+		for p, err := range m.Generate(t.Context(), prompt, terrace.Settings{MaxTokens: tokens, IgnoreEnd: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Use != nil {
+				n = p.Use.CachedTokens
+			}
+		}
+		return n
+	}
+	kept := func(prompt string, want int) { // in the background
+		for range 100 {
+			if cached(prompt, 4) == want {
+				return
+			}
+		}
+		t.Errorf("of %q %d tokens are never kept", prompt, want)
+	}
+	prompt := strings.Repeat("what they share ", 12)
+	kept(prompt, 128)
+	cached("long", 500) // 124 KiB of KV, beside it one record of 24 KiB
+	if n := cached(prompt, 4); n != 64 {
+		t.Errorf("%d tokens left of a prompt that had to give way, want 64", n)
+	}
+	kept(prompt, 128)
+}
+
 // TestBusy: who comes when the queue is full is told so.
 func TestBusy(t *testing.T) {
 	m := open(t, terrace.Options{Batch: 1, Queue: 1})

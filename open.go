@@ -25,7 +25,7 @@ import (
 // Options of Open. The zero value is every default.
 type Options struct {
 	Policy       string   // KV policy of answers and sessions that name none, as --policy of infer: "h2o:budget=20%"; "" = full attention
-	Tiers        []string // where KV lies, fastest first: "host=256MiB", "ssd=/path,8GiB", "csd=unix:/socket"; none = host memory without a limit. ",prompts=SIZE" behind host or ssd, and valkey and s3, keep prompts as Store does
+	Tiers        []string // where KV lies, fastest first: "host=256MiB", "ssd=/path,8GiB", "csd=unix:/socket"; none = host memory without a limit. ",prompts=SIZE" behind ssd (a part of it) or host (what running texts leave, at most so much), and valkey and s3, keep prompts as Store does
 	Weights      string   // of the model's weights at most so much lies in memory, the rest is read from its file as it is needed: "host=8GiB"; "" = all that is used
 	Memory       string   // one bound for the process, such as "8GiB": weights and KV are planned within it, said by Notice; "" = none, but that a model larger than what is free is bounded by that
 	ExpertBias   string   // trades the text for fewer reads of experts where Weights or Memory bounds them: "margin=20%", "experts=3" or both (docs/weights.md); "" = the text of all weights in memory
@@ -104,7 +104,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) (err error) {
 		return err
 	} else if o.Memory != "" {
 		for _, s := range specs {
-			if s.Kind == tierspec.Host {
+			if s.Kind == tierspec.Host && !s.Lent {
 				o.MemoryBeside += s.CapacityBytes
 			}
 		}

@@ -60,6 +60,16 @@ func (e *Engine) SetPrefixCache(c PrefixCache) { e.prefixes = c }
 // PrefixCache is what SetPrefixCache gave; nil = none.
 func (e *Engine) PrefixCache() PrefixCache { return e.prefixes }
 
+// Lend has whoever keeps prompts in host memory hold there what running texts leave of its budget, or, for good, all that it can use:
+// kvmanager.ErrBudget where the budget does not have that.
+func (e *Engine) Lend(b kvmanager.Borrower, forGood bool) error {
+	if forGood {
+		return e.kv.Charge(b.Most())
+	}
+	e.kv.Lend(b)
+	return nil
+}
+
 // Arrival is KV of a prompt's beginning that comes layer by layer while what follows it is read.
 type Arrival interface {
 	// Layer puts a layer's KV into the session's pages, and waits for it; it does nothing for a layer that is there.

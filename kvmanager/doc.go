@@ -17,7 +17,7 @@
 //
 // Invariants (cited by number in the code, checked by Manager.Check):
 //  1. every page of a slab is either free or referenced; references equal the sequences' page lists that hold it.
-//  2. bytes in use = pages referenced × page bytes + what is charged, and never exceed the budget.
+//  2. bytes in use = pages referenced × page bytes + what is charged, and with what is lent (Lend) never exceed the budget.
 //  3. a page with more than one reference is never written.
 //  4. positions in a layer and head's token order ascend strictly.
 //  5. pages with equal versions hold equal bytes in the slots both use: a page gets a new version when it is handed out and

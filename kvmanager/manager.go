@@ -50,6 +50,8 @@ type Manager struct {
 	backing  *backing                   // nil = everything stays in host memory
 	newStore func(*Sequence) layerStore // of a new sequence
 	caches   []Reclaimer
+	borrower Borrower // of what the budget leaves; nil = nobody
+	lent     int64    // bytes that it may hold
 	account
 	sequences int
 	opened    uint64 // sequences since the start
@@ -201,8 +203,10 @@ func (m *Manager) stamp() uint64 {
 	return m.version
 }
 
-// Room reports whether that many more bytes fit the budget as things are; nothing leaves memory for them.
+// Room reports whether that many more bytes fit the budget as things are: nothing of the cache leaves memory for them, what it has lent
+// comes back.
 func (m *Manager) Room(more int64) error {
+	m.takeBack(more)
 	if m.o.BudgetBytes > 0 && m.inUse+more > m.o.BudgetBytes {
 		return &BudgetError{What: fmt.Sprintf("%s beside %s in use", units.FormatBytes(more), units.FormatBytes(m.inUse)), NeedBytes: m.inUse + more, BudgetBytes: m.o.BudgetBytes, Below: m.backing != nil}
 	}
@@ -269,6 +273,9 @@ func (m *Manager) Check() error {
 	}
 	if want += m.charged; want != m.inUse {
 		return fmt.Errorf("kvmanager: %d pages referenced and %d bytes beside them are %d bytes, accounted %d", refs, m.charged, want, m.inUse)
+	}
+	if m.o.BudgetBytes > 0 && m.inUse+m.lent > m.o.BudgetBytes {
+		return fmt.Errorf("kvmanager: %d bytes are in use and %d lent of a budget of %d", m.inUse, m.lent, m.o.BudgetBytes)
 	}
 	if m.allocated-m.freed != int64(refs) {
 		return fmt.Errorf("kvmanager: %d pages out, %d back, %d referenced", m.allocated, m.freed, refs)

@@ -320,6 +320,7 @@ func (s *Sequence) Free() {
 	s.store.free()
 	clear(s.lists.all)
 	s.m.sequences--
+	s.m.lend()
 }
 
 // Prefetch begins to bring what the next pass reads of a layer into memory, as far as there is room: the tokens from

@@ -216,7 +216,7 @@ func newStress(t *testing.T, seed uint64, sum *stressSum) *stress {
 
 // keep gives the server's engine a store of prompts.
 func (s *stress) keep(e *engine.Engine) {
-	specs := []contexts.Spec{{Kind: "host", CapacityBytes: 64 << 10 << s.rnd.IntN(6)}}
+	specs := []contexts.Spec{{Kind: "host", CapacityBytes: 64 << 10 << s.rnd.IntN(6), Lent: s.rnd.IntN(2) == 0}}
 	if s.rnd.IntN(2) == 0 {
 		specs = append(specs, contexts.Spec{Kind: "ssd", Place: s.t.TempDir(), CapacityBytes: 8 << 20})
 	}

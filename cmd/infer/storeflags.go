@@ -53,11 +53,11 @@ func (f *storeFlags) specs() ([]contexts.Spec, error) {
 	return parseStores(f.stores)
 }
 
-// hostBytes is the memory that stores may take; a wrong --store takes none, which specs says.
+// hostBytes is the memory that stores may take beside that of running texts; a wrong --store takes none, which specs says.
 func (f *storeFlags) hostBytes() (bytes int64) {
 	specs, _ := parseStores(f.stores)
 	for _, s := range specs {
-		if s.Kind == "host" {
+		if s.Kind == tierspec.Host && !s.Lent {
 			bytes += s.CapacityBytes
 		}
 	}

@@ -46,7 +46,7 @@ type recordForm struct {
 type list struct{ layer, head int }
 
 // Use gives an engine a store, which stays the caller's; name is what people call the model. It reads all weights once, for the
-// fingerprint. An engine has one store at most.
+// fingerprint. An engine has one store at most. A store in the memory of running texts gets it here (Engine.Lend).
 func Use(e *engine.Engine, store *contexts.Store, name string) (*Cache, error) {
 	c := &Cache{recordForm: recordForm{e: e, info: name, shape: e.Cache(), first: e.Cache().HeadsBefore()}, store: store, unfit: unfit(e)}
 	for layer := range c.shape {
@@ -71,6 +71,11 @@ func Use(e *engine.Engine, store *contexts.Store, name string) (*Cache, error) {
 	if c.unfit == "" {
 		if err := c.fingerprint(); err != nil {
 			return nil, fmt.Errorf("prefixcache: %w", err)
+		}
+		if b, forGood := store.Borrower(); b != nil {
+			if err := e.Lend(b, forGood); err != nil {
+				return nil, fmt.Errorf("prefixcache: what keeps prompts in host memory: %w", err)
+			}
 		}
 	}
 	e.SetPrefixCache(c)

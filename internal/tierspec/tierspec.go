@@ -62,7 +62,8 @@ type Spec struct {
 	RateBytes     int64  // bytes a second that reads are held to; 0 = as fast as it is
 	GapBytes      int    // key gap, of an ssd that holds running texts: bytes between two tokens up to which both are read at once; 0 = as measured
 	Buffered      bool   // key direct=no, of an ssd: through the page cache
-	PromptBytes   int64  // key prompts, of host and ssd: part of the capacity that keeps prompts for later runs ([Split]); 0 = none
+	PromptBytes   int64  // key prompts, of host and ssd: how much of the capacity keeps prompts for later runs ([Split]); 0 = none
+	Lent          bool   // key lent=yes, of a host that keeps prompts: its bytes are those of running texts, which take them back as they need them
 }
 
 // keys are what KEY=VALUE may set, and of which kinds.
@@ -84,6 +85,12 @@ var keys = []struct {
 		}
 		s.GapBytes = int(n)
 		return err
+	}},
+	{"lent", []Kind{Host}, func(s *Spec, value string) error {
+		if s.Lent = value == "yes"; !s.Lent && value != "no" {
+			return fmt.Errorf("want yes or no")
+		}
+		return nil
 	}},
 	{"prompts", []Kind{Host, SSD}, func(s *Spec, value string) (err error) {
 		s.PromptBytes, err = size(value)
@@ -131,6 +138,9 @@ func (s Spec) String() string {
 	}
 	if s.Buffered {
 		text += ",direct=no"
+	}
+	if s.Lent {
+		text += ",lent=yes"
 	}
 	if s.PromptBytes > 0 {
 		text += fmt.Sprintf(",prompts=%d", s.PromptBytes)
@@ -184,10 +194,16 @@ func (s *Spec) parse(rest string) (err error) {
 		}
 		return errors.New("want a place and a size")
 	}
-	if s.CapacityBytes, err = size(parts[last]); err == nil && s.PromptBytes >= s.CapacityBytes {
+	s.CapacityBytes, err = size(parts[last])
+	switch {
+	case err != nil:
+		return err
+	case s.PromptBytes > s.CapacityBytes:
+		return fmt.Errorf("prompts of %d bytes do not fit %d", s.PromptBytes, s.CapacityBytes)
+	case s.PromptBytes == s.CapacityBytes && s.Kind == SSD:
 		return fmt.Errorf("prompts of %d bytes leave nothing of %d for running texts", s.PromptBytes, s.CapacityBytes)
 	}
-	return err
+	return nil
 }
 
 // parseEnd takes the rate and the keys off the end.
@@ -258,8 +274,9 @@ func (s Spec) Of(use Use) bool {
 // promptFolder is where the prompts of an ssd that holds running texts lie in its folder.
 const promptFolder = "prompts"
 
-// Split divides tiers that hold running texts and prompts: what key prompts names of a tier, and servers, keep prompts; the rest of it
-// holds running texts. Together they take each tier's capacity and no more.
+// Split divides tiers that hold running texts and prompts: what key prompts names of a tier, and servers, keep prompts. A host's bytes
+// are all those of running texts, which lend prompts what they leave; of an ssd running texts have the rest. Together they take
+// each tier's capacity and no more.
 func Split(specs []Spec) (running, stored []Spec) {
 	for _, s := range specs {
 		if !s.Of(Running) {
@@ -268,9 +285,9 @@ func Split(specs []Spec) (running, stored []Spec) {
 		}
 		if kept := s.PromptBytes; kept > 0 {
 			s.PromptBytes = 0
-			s.CapacityBytes -= kept
-			part := Spec{Kind: s.Kind, CapacityBytes: kept, Buffered: s.Buffered}
+			part := Spec{Kind: s.Kind, CapacityBytes: kept, Buffered: s.Buffered, Lent: s.Kind == Host}
 			if s.Kind == SSD {
+				s.CapacityBytes -= kept
 				part.Place = filepath.Join(s.Place, promptFolder)
 			}
 			stored = append(stored, part)
@@ -298,6 +315,8 @@ func Check(specs []Spec, use Use) error {
 			return fmt.Errorf("tier %s: a rate holds back what is read of stored prompts, not of running texts: leave it out, or give the tier to --store: %w", name, ErrSpec)
 		case s.PromptBytes > 0 && use == Running:
 			return fmt.Errorf("tier %s: prompts=: prompts are not kept here: leave it out: %w", name, ErrSpec)
+		case s.Lent && use == Running:
+			return fmt.Errorf("tier %s: lent=: running texts have bytes of their own: leave it out: %w", name, ErrSpec)
 		case s.PromptBytes > 0:
 			return fmt.Errorf("tier %s: prompts=: a store keeps nothing else: leave it out, or give the tier to --tier: %w", name, ErrSpec)
 		case use == Stored && s.GapBytes > 0:

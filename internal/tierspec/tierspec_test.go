@@ -19,7 +19,8 @@ func TestParse(t *testing.T) {
 		"ssd=/a,2MiB,gap=16KiB":                {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20, GapBytes: 16 << 10},
 		"ssd=/a,2MiB,direct=no,1MiB/s":         {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20, RateBytes: 1 << 20, Buffered: true},
 		"ssd=/a,2MiB,direct=yes":               {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20},
-		"host=3MiB,prompts=1MiB":               {Kind: Host, CapacityBytes: 3 << 20, PromptBytes: 1 << 20},
+		"host=3MiB,prompts=3MiB":               {Kind: Host, CapacityBytes: 3 << 20, PromptBytes: 3 << 20},
+		"host=3MiB,lent=yes":                   {Kind: Host, CapacityBytes: 3 << 20, Lent: true},
 		"ssd=/a,3MiB,prompts=1MiB,direct=no":   {Kind: SSD, Place: "/a", CapacityBytes: 3 << 20, PromptBytes: 1 << 20, Buffered: true},
 		"csd=unix:/tmp/a,b/s":                  {Kind: CSD, Place: "/tmp/a,b/s"},
 		"valkey=127.0.0.1:6379,1GiB":           {Kind: Valkey, Place: "127.0.0.1:6379", CapacityBytes: 1 << 30},
@@ -42,7 +43,7 @@ func TestParseRefuses(t *testing.T) {
 		"ssd=/x": "ssd=DIR,SIZE", "ssd=1GiB": "a place and a size", "ssd=,1GiB": "a place and a size", "ssd=/x,": "size", "host=lots": "above 0", "host=0": "above 0", "host=-1MiB": "above 0",
 		"host=/x,1GiB": "no place", "ssd=/x,1GiB,fast/s": "rate", "ssd=/x,1GiB,0/s": "rate", "ssd=/x,1GiB,1/s,2/s": "rate is given twice",
 		"ssd=/x,1GiB,gap=1KiB,gap=2KiB": "gap is given twice", "ssd=/x,1GiB,gap=2MiB": "at most 1MiB", "ssd=/x,1GiB,gpa=1KiB": `did you mean "gap"`, "ssd=/x,1GiB,direct=": "yes or no",
-		"host=1GiB,direct=no": "not of host tiers", "host=1MiB,prompts=1MiB": "leave nothing", "host=1MiB,prompts=0": "above 0", "valkey=x:1,2MiB,prompts=1MiB": "not of valkey tiers", "csd=/x": "csd=unix:SOCKET", "csd=unix:": "csd=unix:SOCKET",
+		"host=1GiB,direct=no": "not of host tiers", "host=1MiB,prompts=2MiB": "do not fit", "ssd=/a,1MiB,prompts=1MiB": "leave nothing", "host=1MiB,lent=maybe": "yes or no", "ssd=/a,1MiB,lent=yes": "not of ssd tiers", "host=1MiB,prompts=0": "above 0", "valkey=x:1,2MiB,prompts=1MiB": "not of valkey tiers", "csd=/x": "csd=unix:SOCKET", "csd=unix:": "csd=unix:SOCKET",
 	} {
 		_, err := Parse(text)
 		if !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -72,6 +73,7 @@ func TestCheck(t *testing.T) {
 		{Stored, "ssd=/a,1MiB,gap=4KiB", "read whole"},
 		{Stored, "ssd=/a,2MiB,prompts=1MiB", "keeps nothing else"},
 		{Running, "host=2MiB,prompts=1MiB", "not kept here"},
+		{Running, "host=2MiB,lent=yes", "bytes of their own"},
 	} {
 		var specs []Spec
 		for _, text := range strings.Fields(c.specs) {
@@ -90,7 +92,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSplit: each tier's capacity is divided between running texts and prompts, whose parts are valid tiers of their use.
+// TestSplit: an ssd's capacity is divided between running texts and prompts, a host's is lent to prompts; the parts are valid tiers of their use.
 func TestSplit(t *testing.T) {
 	var specs []Spec
 	for _, text := range []string{"device=1MiB", "host=8MiB,prompts=3MiB", "ssd=/a,9MiB,gap=4KiB,direct=no,prompts=5MiB", "s3=http://x/b,7MiB,1MiB/s", "valkey=x:1,2MiB"} {
@@ -106,10 +108,10 @@ func TestSplit(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got, want := fmt.Sprint(running), "[device=1048576 host=5242880 ssd=/a,4194304,gap=4096,direct=no]"; got != want {
+	if got, want := fmt.Sprint(running), "[device=1048576 host=8388608 ssd=/a,4194304,gap=4096,direct=no]"; got != want {
 		t.Errorf("running texts: %s, want %s", got, want)
 	}
-	if got, want := fmt.Sprint(stored), "[host=3145728 ssd=/a/prompts,5242880,direct=no s3=http://x/b,7340032,1048576/s valkey=x:1,2097152]"; got != want {
+	if got, want := fmt.Sprint(stored), "[host=3145728,lent=yes ssd=/a/prompts,5242880,direct=no s3=http://x/b,7340032,1048576/s valkey=x:1,2097152]"; got != want {
 		t.Errorf("prompts: %s, want %s", got, want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 type host struct {
 	mu    sync.Mutex
 	cap   int64
+	most  int64 // that cap may become: less is there of what is lent
 	used  int64
 	at    map[Key]*list.Element // of *hosted
 	order list.List             // least recently used first
@@ -24,7 +25,26 @@ type hosted struct {
 	used time.Time
 }
 
-func newHost(capBytes int64) *host { return &host{cap: capBytes, at: map[Key]*list.Element{}} }
+func newHost(capBytes int64) *host {
+	return &host{cap: capBytes, most: capBytes, at: map[Key]*list.Element{}}
+}
+
+// Most implements kvmanager.Borrower.
+func (h *host) Most() int64 { return h.most }
+
+// Limit implements kvmanager.Borrower: the least recently used give way.
+func (h *host) Limit(bytes int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cap = bytes
+	var gone []*list.Element
+	left := h.used
+	for e := h.order.Front(); e != nil && left > h.cap; e = e.Next() {
+		gone = append(gone, e)
+		left -= e.Value.(*hosted).r.Bytes()
+	}
+	h.give(gone)
+}
 
 func (h *host) read(_ context.Context, key Key) (*Record, error) {
 	h.mu.Lock()

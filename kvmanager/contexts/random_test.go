@@ -68,7 +68,7 @@ func (l *lruReference) write(batch []*Record) error {
 	return nil
 }
 
-// TestHostLeavesLeastRecent: whatever is written, used and removed, memory holds what a plain list does, in the order in which it leaves.
+// TestHostLeavesLeastRecent: whatever is written, used, removed and given back, memory holds what a plain list does, in the order in which it leaves.
 func TestHostLeavesLeastRecent(t *testing.T) {
 	t.Parallel()
 	for _, fixed := range []bool{false, true} {
@@ -92,7 +92,7 @@ func TestHostLeavesLeastRecent(t *testing.T) {
 				for _, r := range part {
 					keys = append(keys, r.Key)
 				}
-				switch rng.IntN(4) {
+				switch rng.IntN(5) {
 				case 0, 1:
 					clear(gone)
 					before := slices.Clone(ref.order)
@@ -113,6 +113,19 @@ func TestHostLeavesLeastRecent(t *testing.T) {
 					}
 					if i := ref.find(keys[0]); i >= 0 {
 						ref.order = slices.Delete(ref.order, i, i+1)
+					}
+				case 4:
+					clear(gone)
+					n := 0
+					ref.cap = int64(rng.IntN(200 << 10))
+					if len(ref.order) > 0 && rng.IntN(2) == 0 { // all others just fit
+						ref.cap = ref.used() - ref.order[0].Bytes()
+					}
+					for ; ref.used() > ref.cap; n++ {
+						ref.order = ref.order[1:]
+					}
+					if h.Limit(ref.cap); len(gone) != n {
+						t.Fatalf("seed %d, operation %d: %d records handed on, %d gave way", seed, op, len(gone), n)
 					}
 				}
 				entries, err := h.list(t.Context())

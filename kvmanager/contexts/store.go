@@ -13,6 +13,7 @@ import (
 	"terrace/internal/guard"
 	"terrace/internal/tierspec"
 	"terrace/internal/vfs"
+	"terrace/kvmanager"
 	"terrace/kvmanager/values"
 )
 
@@ -122,6 +123,9 @@ func (s *Store) openTier(ctx context.Context, spec Spec) (tier, string, error) {
 	case tierspec.Host:
 		h := newHost(spec.CapacityBytes)
 		h.fixed = s.o.Write == WritePlaced
+		if spec.Lent && !h.fixed {
+			h.cap = 0 // until something is lent
+		}
 		return h, "", nil
 	case tierspec.SSD:
 		t, notice, err := openSSD(s.o.FS, spec, s.o.ReadOnly)
@@ -145,6 +149,20 @@ func (s *Store) Rule() Rule { return s.o.Rule }
 
 // Empty reports whether there is no tier.
 func (s *Store) Empty() bool { return s == nil || len(s.tiers) == 0 }
+
+// Borrower is the tier in bytes that belong to running texts (Spec.Lent); nil = there is none. What lies by a placement needs its bytes for
+// good.
+func (s *Store) Borrower() (b kvmanager.Borrower, forGood bool) {
+	if s == nil {
+		return nil, false
+	}
+	for _, m := range s.tiers {
+		if h, ok := m.tier.(*host); ok && m.spec.Lent {
+			return h, h.fixed
+		}
+	}
+	return nil, false
+}
 
 // Has reports whether a tier has a record, as far as is known without asking a server again.
 func (s *Store) Has(key Key) bool {

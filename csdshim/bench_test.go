@@ -2,6 +2,7 @@ package csdshim
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 
 	"terrace/internal/cputime"
@@ -135,6 +136,62 @@ func BenchmarkDrive(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkStream reads as policy full streams, layer after layer, more than processors cache: the drive's own part, and what a client gets
+// of a drive in a process of its own, which is kept on core 1.
+func BenchmarkStream(b *testing.B) {
+	for _, s := range []struct {
+		name               string
+		layers, heads, dim int
+	}{{"3x64", 32, 3, 64}, {"8x128", 6, 8, 128}, {"32x128", 2, 32, 128}} {
+		shape := Shape{Layers: s.layers, KVHeads: s.heads, Page: kvpage.Layout{K: kvpage.F16, V: kvpage.F16, KeyDim: s.dim, ValueDim: s.dim, Tokens: 16}}
+		b.Run(s.name+"/drive", func(b *testing.B) {
+			one := openDrive(b, b.TempDir(), func(o *Options) { o.CapacityBytes = 1 << 30 }).Connect([16]byte{1}, 0)
+			if err := one.OpenSequence(1, shape); err != nil {
+				b.Fatal(err)
+			}
+			benchStream(b, shape, 256<<10, one.Write, one.Read)
+		})
+		b.Run(s.name+"/process", func(b *testing.B) {
+			dir := b.TempDir()
+			c := startProcess(b, dir, filepath.Join(dir, "s"), "", "1").connect(b, [16]byte{1})
+			defer c.Close()
+			if err := c.OpenSequence(b.Context(), 1, shape); err != nil {
+				b.Fatal(err)
+			}
+			benchStream(b, shape, 4<<20, c.WriteGroups, c.Fetch)
+		})
+	}
+}
+
+type exchange = func(context.Context, uint64, []Group) (Timing, error)
+
+// benchStream writes 8,000 tokens of each layer and reads them, so many bytes a call.
+func benchStream(b *testing.B, shape Shape, bytes int, write, read exchange) {
+	record, list := shape.RecordBytes(), make([]Group, 500)
+	room := make([]byte, len(list)*record)
+	for i := range room {
+		room[i] = byte(i * 7)
+	}
+	each := func(use exchange) {
+		for l := range shape.Layers {
+			for g := range list {
+				list[g] = Group{Layer: l, Index: g, Data: room[g*record:][:record]}
+			}
+			for _, part := range cut(list, bytes/record) {
+				if _, err := use(b.Context(), 1, part); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	each(write)
+	b.SetBytes(int64(shape.Layers * len(room)))
+	defer processorTime(b)()
+	for b.Loop() {
+		each(read)
 	}
 }
 

@@ -154,7 +154,7 @@ func (d *Drive) recover(s flash.Sequence) error {
 func (d *Drive) adopt(s flash.Sequence, shape wire.Shape) *sequence {
 	w := d.ownerOf(s.Owner)
 	w.lease = max(w.lease, time.Duration(s.LeaseMs)*time.Millisecond)
-	q := &sequence{id: s.ID, owner: s.Owner, leased: s.LeaseMs > 0, layout: layoutOf(shape, d.opts.Keys == KeysNAND), room: min(d.store.Room(shape.RecordBytes()), maxPosition/wire.GroupTokens+1)}
+	q := &sequence{id: s.ID, owner: s.Owner, leased: s.LeaseMs > 0, layout: layoutOf(shape, d.opts.Keys == KeysNAND, d.store.PageBytes()), room: min(d.store.Room(shape.RecordBytes()), maxPosition/wire.GroupTokens+1)}
 	d.seqs[s.ID] = q
 	return q
 }

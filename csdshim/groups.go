@@ -8,6 +8,7 @@ import (
 	"terrace/csdshim/flash"
 	"terrace/csdshim/hardware"
 	"terrace/csdshim/wire"
+	"terrace/internal/kernels"
 )
 
 // Group names a group of 16 tokens of a layer, with the bytes that belong to it.
@@ -112,58 +113,40 @@ func (d *Drive) programmed(t *task, pages []uint32) (done time.Duration) {
 
 // Read fills the Data of groups, which are stored.
 func (s *Session) Read(ctx context.Context, number uint64, groups []Group) (Timing, error) {
+	return s.read(ctx, number, groups, false)
+}
+
+// read is Read; Data that another process reads next (out) are filled past the processor's caches, from a record that lies in them.
+func (s *Session) read(ctx context.Context, number uint64, groups []Group, out bool) (Timing, error) {
 	q, err := s.find(number)
 	if err != nil {
 		return Timing{}, err
 	}
 	d, record, n := s.d, q.layout.shape.RecordBytes(), len(groups)
 	t := d.begin(16 + 8*n)
-	each := max(1, partBytes/record)
-	reqs := make([]flash.Request, min(each, len(groups)))
-	room := borrow(len(reqs) * record)
-	defer giveBack(room)
-	var pages []uint32
-	for len(groups) > 0 { // part by part, so that each is unpacked while it is in the processor's cache
-		part := groups[:min(each, len(groups))]
-		groups = groups[len(part):]
-		read, err := q.read(d, part, reqs[:len(part)], *room)
-		if err != nil {
+	keys := make([]flash.Key, n)
+	for i, g := range groups {
+		if keys[i], err = q.key(g.Layer, g.Index); err != nil {
 			return Timing{}, err
 		}
-		pages = append(pages, read...)
 	}
-	return t.deliver(ctx, pages, n*record)
-}
-
-// partBytes is about how much of a reply is read at once.
-const partBytes = 128 << 10
-
-// read fills some groups, by way of room where they are stored otherwise than as records.
-func (q *sequence) read(d *Drive, groups []Group, reqs []flash.Request, room []byte) (pages []uint32, err error) {
-	record := q.layout.shape.RecordBytes()
-	for i, g := range groups {
-		key, err := q.key(g.Layer, g.Index)
-		if err != nil {
-			return nil, err
-		}
-		reqs[i] = flash.Request{Key: key, Dst: g.Data}
-		if q.layout.byToken {
-			reqs[i].Dst = room[i*record : (i+1)*record]
-		}
-	}
+	room := borrow(record)
+	defer giveBack(room)
 	began := time.Now()
-	pages, err = d.store.Get(reqs)
+	pages, err := d.store.Visit(keys, record, func(i int, pages [][]byte) {
+		if !out {
+			q.layout.unpack(groups[i].Data, pages)
+			return
+		}
+		q.layout.unpack(*room, pages)
+		kernels.CopyOut(groups[i].Data, *room)
+	})
 	d.counts.ioNs.Add(uint64(time.Since(began)))
 	if err != nil {
-		return nil, err
+		return Timing{}, err
 	}
-	if q.layout.byToken {
-		for i, g := range groups {
-			q.layout.unpack(g.Data, reqs[i].Dst)
-		}
-	}
-	d.counts.groupsRead.Add(uint64(len(groups)))
-	return pages, nil
+	d.counts.groupsRead.Add(uint64(n))
+	return t.deliver(ctx, pages, n*record)
 }
 
 // deliver charges the pages that were read and the bytes that cross the link, and waits for it.
@@ -186,6 +169,11 @@ func (t *task) deliver(ctx context.Context, pages []uint32, bytes int) (Timing, 
 // as if these were the only tokens; unused slots are zero. Only the flash pages of these tokens are read, and only their
 // bytes are charged to the link.
 func (s *Session) Gather(ctx context.Context, number uint64, layer int, positions []int32, dst []byte) (Timing, error) {
+	return s.gather(ctx, number, layer, positions, dst, false)
+}
+
+// gather is Gather; a dst that another process reads next (out) is filled as by read.
+func (s *Session) gather(ctx context.Context, number uint64, layer int, positions []int32, dst []byte, out bool) (Timing, error) {
 	q, err := s.find(number)
 	if err != nil {
 		return Timing{}, err
@@ -212,7 +200,14 @@ func (s *Session) Gather(ctx context.Context, number uint64, layer int, position
 	if err != nil {
 		return Timing{}, err
 	}
-	q.compact(positions, stored, dst)
+	if out {
+		records := borrow(len(dst))
+		defer giveBack(records)
+		q.compact(positions, stored, *records)
+		kernels.CopyOut(dst, *records)
+	} else {
+		q.compact(positions, stored, dst)
+	}
 	d.counts.tokensGathered.Add(uint64(len(positions)))
 	return t.deliver(ctx, pages, len(positions)*l.shape.TokenBytes())
 }

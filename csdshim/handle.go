@@ -178,7 +178,7 @@ func (c *conn) fetch(ctx context.Context, h wire.Header, payload []byte) (Timing
 	for i, p := range m.Places {
 		groups[i] = Group{Layer: int(p.Layer), Index: int(p.Group), Data: reply.bytes[i*record : (i+1)*record]}
 	}
-	t, err := c.s.Read(ctx, m.Seq, groups)
+	t, err := c.s.read(ctx, m.Seq, groups, reply.shared())
 	if err != nil {
 		return t, err
 	}
@@ -199,7 +199,7 @@ func (c *conn) gather(ctx context.Context, h wire.Header, payload []byte) (Timin
 		return Timing{}, err
 	}
 	defer reply.giveBack()
-	t, err := c.s.Gather(ctx, m.Seq, m.Layer, m.Positions, reply.bytes)
+	t, err := c.s.gather(ctx, m.Seq, m.Layer, m.Positions, reply.bytes, reply.shared())
 	if err != nil {
 		return t, err
 	}

@@ -20,8 +20,16 @@ import (
 
 // TestServerProcess is no test: started by others with arguments, this binary is a drive of its own.
 func TestServerProcess(t *testing.T) {
-	if flag.NArg() != 3 {
+	if flag.NArg() != 3 && flag.NArg() != 4 {
 		t.Skip("only as a process of its own, for the tests that kill it")
+	}
+	capacity := int64(2 << 20)
+	if flag.NArg() == 4 {
+		capacity = 1 << 30
+		core, err := strconv.Atoi(flag.Arg(3))
+		if err = errors.Join(err, PinToCore(core)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p, err := profiles.Load("unlimited")
 	if err != nil {
@@ -35,7 +43,7 @@ func TestServerProcess(t *testing.T) {
 		}
 		faults.Rules = []Fault{f}
 	}
-	d, err := OpenDrive(flag.Arg(0), Options{Profile: p, CapacityBytes: 2 << 20, NoSync: true, Clock: clock.Real(), Faults: faults})
+	d, err := OpenDrive(flag.Arg(0), Options{Profile: p, CapacityBytes: capacity, NoSync: true, Clock: clock.Real(), Faults: faults})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,16 +56,16 @@ func TestServerProcess(t *testing.T) {
 	}
 }
 
-// process is a drive that can be killed.
+// process is a drive that can be killed; started with a core, it is kept on that one, and is of 1 GiB.
 type process struct {
 	cmd    *exec.Cmd
 	socket string
 	out    bytes.Buffer
 }
 
-func startProcess(t *testing.T, dir, socket, fault string) *process {
+func startProcess(t testing.TB, dir, socket, fault string, core ...string) *process {
 	t.Helper()
-	p := &process{socket: socket, cmd: exec.Command(os.Args[0], "-test.run=^TestServerProcess$", "--", dir, socket, fault)}
+	p := &process{socket: socket, cmd: exec.Command(os.Args[0], append([]string{"-test.run=^TestServerProcess$", "--", dir, socket, fault}, core...)...)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -74,7 +82,7 @@ func (p *process) kill() {
 }
 
 // connect dials until the process listens.
-func (p *process) connect(t *testing.T, owner [16]byte) *Client {
+func (p *process) connect(t testing.TB, owner [16]byte) *Client {
 	t.Helper()
 	var err error
 	var c *Client

@@ -1,6 +1,8 @@
 package csdshim
 
 import (
+	"math/bits"
+
 	"terrace/csdshim/wire"
 	"terrace/internal/kernels"
 	"terrace/internal/kvpage"
@@ -15,11 +17,19 @@ type layout struct {
 	split   bool // keys first, then values
 	// Sizes in bytes: of a token's key and value of one KV head, and of a page's keys.
 	keyRowBytes, valueRowBytes, keyBytes int
+
+	pageBytes int  // of flash, a power of two
+	whole     bool // no key and no value of a token and head lies on two flash pages
 }
 
-func layoutOf(s wire.Shape, split bool) layout {
-	l := layout{shape: s, byToken: !s.Page.K.Quantised(), split: split}
+func layoutOf(s wire.Shape, split bool, pageBytes int) layout {
+	l := layout{shape: s, byToken: !s.Page.K.Quantised(), split: split, pageBytes: pageBytes}
 	l.keyRowBytes, l.valueRowBytes, l.keyBytes = s.Page.KeyDim*s.Page.K.Bits()/8, s.Page.VRowBytes(), s.Page.KBytes()
+	l.whole = l.byToken
+	for i := 0; l.whole && i < wire.GroupTokens*s.KVHeads; i++ {
+		t, h := i/s.KVHeads, i%s.KVHeads
+		l.whole = l.keyAt(t, h)%pageBytes+l.keyRowBytes <= pageBytes && l.valueAt(t, h)%pageBytes+l.valueRowBytes <= pageBytes
+	}
 	return l
 }
 
@@ -58,27 +68,44 @@ func (l *layout) pack(dst, record []byte) {
 	}
 }
 
-// unpack turns stored bytes into the record.
-func (l *layout) unpack(record, stored []byte) {
-	if !l.byToken {
-		copy(record, stored)
-		return
+// unpack turns a group's flash pages into the record.
+func (l *layout) unpack(record []byte, pages [][]byte) {
+	size := l.pageBytes
+	if !l.whole {
+		to := record
+		if l.byToken { // rows on two pages are joined first
+			room := borrow(len(record))
+			defer giveBack(room)
+			to = *room
+		}
+		for i, p := range pages {
+			copy(to[i*size:], p)
+		}
+		if !l.byToken {
+			return
+		}
+		pages, size = [][]byte{to}, 1<<62
 	}
-	page := l.shape.Page.PageBytes()
+	shift := bits.TrailingZeros64(uint64(size))
+	row := func(at, n int) []byte { return pages[at>>shift][at&(size-1):][:n] }
+	page, e := l.shape.Page.PageBytes(), kernels.KVElem(l.shape.Page.K)
 	var keys [wire.GroupTokens][]byte
+	var starts [wire.GroupTokens]*byte
 	for h := range l.shape.KVHeads {
 		dst := record[h*page : (h+1)*page]
-		for t := range wire.GroupTokens {
-			keys[t] = stored[l.keyAt(t, h):][:l.keyRow()]
-			copy(dst[l.keyBytes+t*l.valueRow():], stored[l.valueAt(t, h):][:l.valueRow()])
+		for t := range keys {
+			keys[t] = row(l.keyAt(t, h), l.keyRowBytes)
+			starts[t] = &keys[t][0]
 		}
-		if !l.shape.Page.TokenMajor {
-			kernels.TurnKeys(kernels.KVElem(l.shape.Page.K), dst[:l.keyBytes], keys[:], l.shape.Page.KeyDim)
-			continue
+		if l.shape.Page.TokenMajor {
+			kernels.CopyRows(dst[:l.keyBytes], starts[:], l.keyRowBytes)
+		} else {
+			kernels.TurnKeys(e, dst[:l.keyBytes], keys[:], l.shape.Page.KeyDim)
 		}
-		for t, row := range keys {
-			l.copyKey(row, dst, t, true)
+		for t := range starts {
+			starts[t] = &row(l.valueAt(t, h), l.valueRowBytes)[0]
 		}
+		kernels.CopyRows(dst[l.keyBytes:], starts[:], l.valueRowBytes)
 	}
 }
 

@@ -111,9 +111,12 @@ func (c *conn) room(h wire.Header, n, each int) (*replyRoom, error) {
 	return &replyRoom{c, h.ID, c.shared.At(offset(h.At), n*each), nil}, nil
 }
 
+// shared says that the client reads the reply where it lies.
+func (r *replyRoom) shared() bool { return r.borrowed == nil }
+
 // send takes the reply to the client, unless it is there.
 func (r *replyRoom) send() error {
-	if r.borrowed == nil {
+	if r.shared() {
 		return nil
 	}
 	return r.c.reply(r.id, r.bytes)

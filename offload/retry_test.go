@@ -110,7 +110,7 @@ func TestOnlyWhatFailedIsTriedAgain(t *testing.T) {
 	}
 	s := &script{Memory: m, fates: []error{nil, syscall.EIO}}
 	var recs []Record
-	for g := range int32(100) { // 12 KiB each, 21 to a transfer
+	for g := range int32(200) { // 12 KiB each, 42 to a transfer
 		recs = append(recs, fill(record(testShape(), 1, 0, g), 1))
 	}
 	q := NewQueue(s, QueueOptions{Depth: 1})

@@ -45,7 +45,7 @@ type blocking struct {
 
 // batchBytes is about how much a transfer to such a store moves at most: small enough that an urgent one soon gets its turn. Where little
 // may be under way it is less, so that the store works on one while another is taken from it.
-const batchBytes = 256 << 10
+const batchBytes = 512 << 10
 
 func (b blocking) plan(recs []Record, dir int) (trs []*transfer, err error) {
 	for len(recs) > 0 {

@@ -25,7 +25,7 @@ func (s *Store) ReadKV(seq uint32, reads []KVRead) (read []uint32, err error) {
 	for i, w := range a.wants {
 		read[i] = w.e.pages[0].number
 	}
-	if err := s.fill(a); err != nil {
+	if err := s.fill(a, a.deliver); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -45,7 +45,7 @@ func (s *Store) Get(reqs []Request) (pages []uint32, err error) {
 	for i, w := range a.wants {
 		pages[i] = w.e.pages[w.i].number
 	}
-	if err := s.fill(a); err != nil {
+	if err := s.fill(a, a.deliver); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -54,10 +54,51 @@ func (s *Store) Get(reqs []Request) (pages []uint32, err error) {
 	return pages, nil
 }
 
-// fill reads the wanted pages, checks each and hands out its parts while it is in the processor's cache. They lie where the image
+// Visit reads whole groups of so many bytes and shows the pages of each, in the order of keys, as soon as all of them are checked: nothing
+// is copied. shown[i] has the group's bytes from i·PageBytes on; it may only be read, and until show returns. Where the image's memory fails, the
+// first groups are shown a second time. Errors are those of Get: what was shown then does not count.
+func (s *Store) Visit(keys []Key, bytes int, show func(group int, shown [][]byte)) (pages []uint32, err error) {
+	s.io.RLock()
+	defer s.io.RUnlock()
+	a := arenas.Get().(*arena)
+	defer a.giveBack()
+	if err := s.resolveWhole(keys, bytes, a); err != nil {
+		return nil, err
+	}
+	pages = make([]uint32, len(a.wants))
+	for i, w := range a.wants {
+		pages[i] = w.e.pages[w.i].number
+	}
+	group := 0
+	err = s.fill(a, func(w *want) {
+		if w == &a.wants[0] {
+			group = 0
+		}
+		if w.i == 0 {
+			a.shown = a.shown[:0]
+		}
+		a.shown = append(a.shown, w.data[:min(len(w.data), bytes-w.i*s.geo.PageBytes)])
+		if w.i == len(w.e.pages)-1 {
+			show(group, a.shown)
+			group++
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.countReads(pages)
+	s.mu.Unlock()
+	return pages, nil
+}
+
+// PageBytes is the size of a flash page, a power of two.
+func (s *Store) PageBytes() int { return s.geo.PageBytes }
+
+// fill reads the wanted pages, checks each and uses it while it is in the processor's cache. They lie where the image
 // is seen as memory, as far as the system does that. Else, and where that memory cannot be read, they are read by calls, whose
 // error says why.
-func (s *Store) fill(a *arena) error {
+func (s *Store) fill(a *arena, use func(*want)) error {
 	size := s.geo.PageBytes
 	each := func() error {
 		for i := range a.wants {
@@ -69,7 +110,7 @@ func (s *Store) fill(a *arena) error {
 			if err := w.check(); err != nil {
 				return err
 			}
-			a.deliver(w)
+			use(w)
 		}
 		return nil
 	}
@@ -95,7 +136,8 @@ type arena struct {
 	wants  []want
 	parts  []part
 	chunks [][]byte
-	used   int // bytes of the chunks, one after another
+	used   int      // bytes of the chunks, one after another
+	shown  [][]byte // Visit's
 
 	touched byte
 }
@@ -116,7 +158,8 @@ var arenas = sync.Pool{New: func() any { return new(arena) }}
 func (a *arena) giveBack() {
 	clear(a.wants)
 	clear(a.parts)
-	a.wants, a.parts, a.used = a.wants[:0], a.parts[:0], 0
+	clear(a.shown)
+	a.wants, a.parts, a.shown, a.used = a.wants[:0], a.parts[:0], a.shown[:0], 0
 	arenas.Put(a)
 }
 
@@ -191,6 +234,28 @@ func (s *Store) resolve(reqs []Request, a *arena) error {
 			} // one read of a page serves neighbours
 			a.part(last, at%size, dst[:n])
 			at, dst = at+n, dst[n:]
+		}
+	}
+	return nil
+}
+
+// resolveWhole finds all pages of groups of so many bytes.
+func (s *Store) resolveWhole(keys []Key, bytes int, a *arena) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("csdshim: flash: %s: %w", s.dir, ErrClosed)
+	}
+	for _, k := range keys {
+		e, err := s.find(k)
+		if err != nil {
+			return err
+		}
+		if int(e.length) != bytes || len(e.pages) != s.geo.pagesOf(bytes) {
+			return fmt.Errorf("csdshim: flash: sequence %d, layer %d, group %d: %d bytes on %d pages, want %d: %w", k.Seq, k.Layer, k.Group, e.length, len(e.pages), bytes, ErrNotFound)
+		}
+		for i := range e.pages {
+			a.want(e, i)
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package kernels
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"terrace/internal/kernels/ref"
@@ -58,6 +59,25 @@ func TestCopyRows(t *testing.T) {
 				if !bytes.Equal(got[:n*size], want) || !bytes.Equal(got[n*size:], make([]byte, 64)) {
 					t.Fatalf("%d rows of %d bytes differ", n, size)
 				}
+			}
+		}
+	})
+}
+
+// TestCopyOut: every length up to several blocks, from and to any address; nothing before or behind dst is written.
+func TestCopyOut(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(3, 1))
+		for n := 0; n <= 5*outBlock; n++ {
+			from, to := rnd.IntN(outLine), outLine+rnd.IntN(outLine)
+			src, dst := make([]byte, from+n), make([]byte, to+n+2*outLine)
+			for i := range src {
+				src[i] = byte(rnd.Uint32())
+			}
+			want := slices.Clone(dst)
+			copy(want[to:], src[from:])
+			if CopyOut(dst[to:to+n], src[from:]); !bytes.Equal(dst, want) {
+				t.Fatalf("%d bytes from %d to %d differ", n, from, to)
 			}
 		}
 	})

@@ -575,3 +575,27 @@ end16:
 done:
 	VZEROUPPER
 	RET
+
+// func CopyOut(dst *byte, src *byte, blocks int)
+// Requires: AVX, MMX+
+TEXT ·CopyOut(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ blocks+16(FP), DX
+
+block:
+	VMOVUPS  (CX), Y0
+	VMOVUPS  32(CX), Y1
+	VMOVUPS  64(CX), Y2
+	VMOVUPS  96(CX), Y3
+	VMOVNTPS Y0, (AX)
+	VMOVNTPS Y1, 32(AX)
+	VMOVNTPS Y2, 64(AX)
+	VMOVNTPS Y3, 96(AX)
+	ADDQ     $0x00000080, CX
+	ADDQ     $0x00000080, AX
+	DECQ     DX
+	JNZ      block
+	SFENCE
+	VZEROUPPER
+	RET

@@ -12,3 +12,6 @@ func TurnKeys4(tile *byte, rows [][]byte, dim int)
 
 // CopyRows copies rows of size bytes, a multiple of 16, one after another.
 func CopyRows(dst *byte, rows []*byte, size int)
+
+// CopyOut copies blocks of 128 bytes past the caches; dst is aligned to 64 bytes.
+func CopyOut(dst *byte, src *byte, blocks int)

@@ -876,3 +876,23 @@ end16:
 done:
 	VZEROUPPER
 	RET
+
+// func CopyOut(dst *byte, src *byte, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·CopyOut(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ blocks+16(FP), DX
+
+block:
+	VMOVUPS  (CX), Z0
+	VMOVUPS  64(CX), Z1
+	VMOVNTPS Z0, (AX)
+	VMOVNTPS Z1, 64(AX)
+	ADDQ     $0x00000080, CX
+	ADDQ     $0x00000080, AX
+	DECQ     DX
+	JNZ      block
+	SFENCE
+	VZEROUPPER
+	RET

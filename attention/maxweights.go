@@ -12,14 +12,14 @@ type Repetition struct {
 	Own      int       // first token of the repetition
 	OwnPos   []int32   // positions of the tokens from Own on
 	RowScale []float32 // [n] times which a row's weights count; nil = 1
-
+	Sum      bool      // the sum over rows is taken and not the largest
 }
 
 // repeatRows is how many rows are scored at a time.
 const repeatRows = 32
 
 // MaxWeights raises dst[h] [To-From], for every head of KV head g, to the largest softmax weight that a row of the repetition
-// gives each token of the range. It computes in float32; a row's weights depend on that row alone.
+// gives each token of the range, or adds all of them. It computes in float32; a row's weights depend on that row alone.
 func MaxWeights(pool *kernels.Pool, p Params, view *View, g int, r Repetition, dst [][]float32) {
 	group := p.Heads / p.KVHeads
 	panels := repeatPanels(view, p.KeyDim, r)
@@ -44,7 +44,7 @@ func MaxWeights(pool *kernels.Pool, p Params, view *View, g int, r Repetition, d
 	})
 }
 
-// raise takes a row of raw products into the largest weights.
+// raise takes a row of raw products into the largest weights, or the sums.
 func (r *Repetition) raise(dst, row []float32, i, head int, p Params) {
 	kernels.Scale(row, p.Scale)
 	if p.Softcap > 0 {
@@ -55,7 +55,12 @@ func (r *Repetition) raise(dst, row []float32, i, head int, p Params) {
 	if r.RowScale != nil {
 		scale = r.RowScale[i]
 	}
-	for j, w := range row[r.Sinks:][:len(dst)] {
+	row = row[r.Sinks:][:len(dst)]
+	if r.Sum {
+		kernels.Axpy(dst, scale, row)
+		return
+	}
+	for j, w := range row {
 		dst[j] = max(dst[j], w*scale)
 	}
 }

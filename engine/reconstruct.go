@@ -12,6 +12,7 @@ import (
 
 	"terrace/attention"
 	"terrace/internal/kernels"
+	"terrace/model"
 	"terrace/policy"
 	"terrace/retrieval"
 )
@@ -66,6 +67,9 @@ func (s *Session) reconstruct(ctx context.Context, dropping *bool) error {
 // repeatAll reads chunk after chunk again.
 func (s *Session) repeatAll(ctx context.Context, ask policy.Repeats) error {
 	text, n := s.e.o.Repeat, len(s.tokens)
+	if ask.Plain {
+		text = &RepeatText{}
+	}
 	if text == nil {
 		return fmt.Errorf("engine: policy %s reads the prompt again and there are no words to ask for that: %w", s.policy, ErrOption)
 	}
@@ -81,8 +85,12 @@ func (s *Session) repeatAll(ctx context.Context, ask policy.Repeats) error {
 		}
 		ids = append(append(ids, text.Suffix...), s.tokens[a:b]...)
 		if n+len(ids) > s.e.o.Context {
-			return fmt.Errorf("engine: policy %s repeats %d tokens behind the prompt's %d, which do not fit the context of %d; a smaller chunk_size takes less: %w",
-				s.policy, len(ids), n, s.e.o.Context, ErrContext)
+			less := "a smaller chunk_size takes less"
+			if ask.Plain {
+				less = "want room for the prompt twice"
+			}
+			return fmt.Errorf("engine: policy %s repeats %d tokens behind the prompt's %d, which do not fit the context of %d; %s: %w",
+				s.policy, len(ids), n, s.e.o.Context, less, ErrContext)
 		}
 		if err := s.repeatChunk(ctx, ids, ask, int32(a), int32(b)); err != nil {
 			return err
@@ -144,10 +152,13 @@ func (w *reread) watch(layer int, p *pass, q *tensor.Dense, views []attention.Vi
 		w.layers[layer].r = w.begin(layer)
 	}
 	r, seq, queries := w.layers[layer].r, w.fork.text.Seq(), floats(q)
-	if w.ask.Weighed {
+	switch {
+	case w.ask.Weighed:
 		if err := w.weigh(layer, p, views); err != nil {
 			return err
 		}
+	case w.ask.ValueNorms && r.Norms == nil:
+		r.Norms = valueNorms(&e.m.Layer[layer].Attention, r, views)
 	}
 	params, err := e.m.AttentionParams(layer)
 	if err != nil {
@@ -162,6 +173,7 @@ func (w *reread) watch(layer int, p *pass, q *tensor.Dense, views []attention.Vi
 		if w.ask.Weighed {
 			rep.RowScale = w.norms
 		}
+		rep.Sum = w.ask.Summed
 		attention.MaxWeights(e.pool, params, &views[g], g, rep, r.Weights)
 	}
 	return nil
@@ -210,6 +222,23 @@ func (w *reread) weigh(layer int, p *pass, views []attention.View) error {
 		r.Norms[h] = attention.OutputNorms(values[h*dim:], a.Heads*dim, &views[g], r.From[g], r.To[g])
 	})
 	return nil
+}
+
+// valueNorms are the norms of a chunk's values, the same for all heads of a group.
+func valueNorms(a *model.Attention, r *policy.Repeat, views []attention.View) (norms [][]float32) {
+	var reader attention.Reader
+	v := make([]float32, views[0].Layout.ValueDim)
+	for g := range views {
+		row := make([]float32, r.To[g]-r.From[g])
+		for i := range row {
+			reader.Values(&views[g], r.From[g]+i, r.From[g]+i+1, v)
+			row[i] = float32(math.Sqrt(float64(kernels.Dot(v, v))))
+		}
+		for range a.Group() {
+			norms = append(norms, row)
+		}
+	}
+	return norms
 }
 
 // endReread has the policy decide what stays of each layer.

@@ -244,14 +244,17 @@ type Repeats struct {
 	Postfix     int  // last tokens of a chunk that lead on to the next
 	Sinks       int  // first positions that take part in every softmax
 	Weighed     bool // weights are divided by the norms of rows, and Repeat.Norms is filled
+	Plain       bool // the context alone is repeated: no words ask for it, a chat template's beginning is a part of it
+	Summed      bool // Repeat.Weights are sums over rows
+	ValueNorms  bool // Repeat.Norms are those of the values themselves; not with Weighed
 	None        bool // nothing would be dropped: no second pass
 }
 
 // Repeat is what the repetition of one chunk attended to in one layer.
 type Repeat struct {
 	From, To []int       // [KVHeads] the chunk's tokens, by index in the cache
-	Weights  [][]float32 // [Heads][To-From] largest softmax weight over the rows of the repetition
-	Norms    [][]float32 // [Heads][To-From] ‖W_O·v‖ of the head's part of the output projection; nil unless Weighed
+	Weights  [][]float32 // [Heads][To-From] largest softmax weight over the rows of the repetition, or their sum
+	Norms    [][]float32 // [Heads][To-From] ‖W_O·v‖ of the head's part of the output projection, or ‖v‖; nil unless asked for
 }
 
 // Reconstructor is a PromptKeeper that scores the prompt by a second pass over it.

@@ -375,8 +375,11 @@ func (s *Spec) OwnRows() (rows int, ok bool) { return s.checked.OwnRows() }
 // Watches reports whether sessions under the specification see the queries of the prompt as they come ([Watcher]).
 func (s *Spec) Watches() bool { return s.checked.Watcher != nil }
 
-// Rereads reports whether sessions under the specification read their prompt a second time ([Reconstructor]).
-func (s *Spec) Rereads() bool { return s.checked.Rereader != nil }
+// Rereads reports whether sessions under the specification read their prompt a second time ([Reconstructor]), asked for it in words.
+func (s *Spec) Rereads() bool {
+	r := s.checked.Rereader
+	return r != nil && !r.Repeats(1, 1).Plain
+}
 
 // Follows reports whether sessions under the specification bring pruned tokens back while decoding, and in which blocks: 1
 // for single tokens.

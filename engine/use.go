@@ -54,6 +54,7 @@ func (e *Engine) TierUse() TierUse {
 	u.Reads, u.Paced, u.Notice = st.Reads, st.Paced, st.Notice
 	u.ReadBytes, u.ReadBusy, u.Stall = st.ReadBytes, queue.Busy[0], queue.Stall
 	u.Scored, u.Balance, u.Replays = e.retrieval.Accounts().Scores(), e.retrieval.Accounts().Balance(), e.replays
+	u.ScoreWait = u.Scored.Waited
 	u.Scored.Again, u.Pools, u.Reuse = st.Retries, e.retrieval.Accounts().Pools(), e.retrieval.Accounts().Reuse()
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
 	u.Rate()

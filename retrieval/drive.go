@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"terrace/csdshim"
 	"terrace/offload"
@@ -41,14 +42,15 @@ type driveLayer struct {
 
 // ScoreUse counts the tokens that were scored, over all layers and steps, and by whom.
 type ScoreUse struct {
-	HostTokens, DriveTokens int64 // whose scores were used; together every ranked token once
-	Questions               int64 // to the drive
-	Messages                int64 // that they went in: those of a batch's texts about a layer go together
-	ScanBytes               int64 // of codes that the drive read for them
-	BlockBytes              int64 // of score blocks that came from it, 4 a token; those of tokens that the host took over meanwhile too
-	Again                   int64 // calls to the drive that were done a second time
-	Refused                 int64 // times that the drive could not score; from then on the host did
-	SketchBytes, SavedBytes int64 // low-bit keys in host memory now, and those of the tokens that the drive scores instead
+	HostTokens, DriveTokens int64         // whose scores were used; together every ranked token once
+	Questions               int64         // to the drive
+	Messages                int64         // that they went in: those of a batch's texts about a layer go together
+	ScanBytes               int64         // of codes that the drive read for them
+	BlockBytes              int64         // of score blocks that came from it, 4 a token; those of tokens that the host took over meanwhile too
+	Again                   int64         // calls to the drive that were done a second time
+	Refused                 int64         // times that the drive could not score; from then on the host did
+	Waited                  time.Duration // passes stood still for scores
+	SketchBytes, SavedBytes int64         // low-bit keys in host memory now, and those of the tokens that the drive scores instead
 }
 
 // driveCodes is what a drive makes of the keys for a policy; CodesNone where the host scores.

@@ -62,7 +62,7 @@ func TestEveryTokenIsScoredOnce(t *testing.T) {
 					t.Fatal("the drive scored nothing")
 				}
 			}
-			if u := s.shared.Accounts().Scores(); u.Questions != 3*12 || u.Messages != 3*12 || u.BlockBytes < 4*u.DriveTokens || u.ScanBytes == 0 || u.Refused != 0 {
+			if u := s.shared.Accounts().Scores(); u.Questions != 3*12 || u.Messages != 3*12 || u.BlockBytes < 4*u.DriveTokens || u.ScanBytes == 0 || u.Refused != 0 || u.Waited != 3*12*time.Millisecond {
 				t.Errorf("%+v", u)
 			}
 		})

@@ -98,6 +98,14 @@ func (f *Shared) begin(talk func()) { clock.Go(f.o.Clock, talk) }
 // await waits until what begin has run is over.
 func (f *Shared) await(over <-chan struct{}) { clock.Wait(f.o.Clock, over, nil) }
 
+// awaitScores is await of a drive's scores.
+func (f *Shared) awaitScores(over <-chan struct{}) {
+	c := clock.Or(f.o.Clock)
+	from := c.Now()
+	f.await(over)
+	f.accounts.scores.Waited += c.Now() - from
+}
+
 // scanned tells the clock that a layer's tokens were scored.
 func (f *Shared) scanned(layer, tokens int) {
 	clock.Spend(f.o.Clock, clock.Scan, f.layerBytes(layer, tokens))

@@ -154,6 +154,7 @@ func (l *driveLink) Score(ctx context.Context, seq uint64, layer int, q *csdshim
 // ScoreMany implements offload.Link.
 func (l *driveLink) ScoreMany(ctx context.Context, questions []csdshim.Question) {
 	l.message()
+	modelledAlone(questions)
 	l.Session.ScoreMany(ctx, questions)
 }
 

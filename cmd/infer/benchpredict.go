@@ -30,7 +30,10 @@ type predictedRow struct {
 	MeasuredIn    *predict.Parts `json:"measured_parts_ms,omitempty"`
 	PredictedMS   float64        `json:"predicted_step_ms"`
 	PredictedIn   predict.Parts  `json:"predicted_parts_ms"`
-	Ratio         float64        `json:"ratio,omitempty"` // predicted over measured
+	Ratio         float64        `json:"ratio,omitempty"`              // predicted over measured
+	ProfileMS     float64        `json:"at_profile_step_ms,omitempty"` // on a drive: its profile's time alone, modelled
+	ProfileIn     *predict.Parts `json:"at_profile_parts_ms,omitempty"`
+	ProfileTimes  float64        `json:"at_profile_times_first,omitempty"` // the speed there over that of the first case
 	MeasuredKV    *benchKV       `json:"measured_kv,omitempty"`
 	PredictedKV   benchKV        `json:"predicted_kv"`
 	Host          simulate.Host  `json:"hardware"`
@@ -42,6 +45,9 @@ type predictedRow struct {
 func (bc *benchCommand) predictedRow(c predict.Case, p predict.Prediction) predictedRow {
 	row := predictedRow{Policy: c.PolicyName(), Tiers: c.Tiers, Batch: p.Predicted.Row.Batch, Depth: bc.o.D, MemoryMS: 1e3 * p.Memory,
 		PredictedMS: 1e3 * p.Predicted.Row.MedianStep(), PredictedIn: p.Predicted.Parts, PredictedKV: kvOf(p.Predicted.Row), Ratio: p.Ratio(), Host: p.Host, PredictedFrom: "modelled"}
+	if m := p.AtProfile; m != nil {
+		row.ProfileMS, row.ProfileIn = 1e3*m.Row.MedianStep(), &m.Parts
+	}
 	if m := p.Measured; m != nil {
 		use := kvOf(m.Row)
 		row.MeasuredMS, row.AllMS, row.MeasuredIn, row.MeasuredKV, row.MeasuredFrom = 1e3*m.Row.MedianStep(), m.StepsMS(), &m.Parts, &use, m.Row.Source()
@@ -139,6 +145,11 @@ func (bc *benchCommand) benchModelled(p *predict.Predictor, kvs []kvFlags) error
 
 // printPredicted prints rows.
 func (bc *benchCommand) printPredicted(format string, rows []predictedRow) error {
+	for i := range rows {
+		if rows[i].ProfileMS > 0 {
+			rows[i].ProfileTimes = rows[0].ProfileMS / rows[i].ProfileMS
+		}
+	}
 	if format == "json" {
 		e := json.NewEncoder(bc.stdout)
 		e.SetIndent("", "  ")
@@ -148,13 +159,17 @@ func (bc *benchCommand) printPredicted(format string, rows []predictedRow) error
 		return usageErrorf("--predict: -o %s: want table or json", format)
 	}
 	w := bc.newTable()
-	fmt.Fprintln(w, "case\tbatch\tdepth\tin memory ms\tmeasured ms\tpredicted ms\tratio\tfrom")
+	fmt.Fprintln(w, "case\tbatch\tdepth\tin memory ms\tmeasured ms\tpredicted ms\tratio\tat profile ms\ttimes first\tfrom")
 	for _, r := range rows {
 		memory, measured, ratio := fmt.Sprintf("%.1f", r.MemoryMS), fmt.Sprintf("%.1f", r.MeasuredMS), fmt.Sprintf("%.2f", r.Ratio)
+		profile, times := "-", "-"
+		if r.ProfileMS > 0 {
+			profile, times = fmt.Sprintf("%.1f", r.ProfileMS), fmt.Sprintf("%.2f", r.ProfileTimes)
+		}
 		if r.MeasuredMS == 0 { // of a hardware file alone
 			memory, measured, ratio = "-", "-", "-"
 		}
-		fmt.Fprintf(w, "%s on %s\t%d\t%d\t%s\t%s\t%.1f\t%s\t%s\n", r.Policy, strings.Join(r.Tiers, " "), r.Batch, r.Depth, memory, measured, r.PredictedMS, ratio, r.MeasuredFrom)
+		fmt.Fprintf(w, "%s on %s\t%d\t%d\t%s\t%s\t%.1f\t%s\t%s\t%s\t%s\n", r.Policy, strings.Join(r.Tiers, " "), r.Batch, r.Depth, memory, measured, r.PredictedMS, ratio, profile, times, r.MeasuredFrom)
 	}
 	return w.Flush()
 }

@@ -123,6 +123,12 @@ func TestBenchPredictDrives(t *testing.T) {
 			t.Errorf("%s: by the model a token moves %.0f bytes, really %.0f", r.Policy, got, want)
 		}
 	}
+	// At the profile's rate no more than its link carries; what was learnt of the process is left out.
+	for _, r := range list {
+		if link := 1e3 * r.PredictedKV.BytesToken / 3.94e9; r.ProfileMS < link || r.ProfileMS == r.PredictedMS || r.ProfileIn == nil || r.ProfileTimes != list[0].ProfileMS/r.ProfileMS {
+			t.Errorf("%s at its profile: %.3f ms, %.3f of the link, %.2f times the first: %+v", r.Policy, r.ProfileMS, link, r.ProfileTimes, r.ProfileIn)
+		}
+	}
 	if len(list) != 2 || list[0].Host.Drive.Attend+list[0].Host.Drive.AttendToken <= 0 || list[1].Host.Drive.Fetch+list[1].Host.Drive.FetchByte <= 0 {
 		t.Errorf("%+v", list)
 	}

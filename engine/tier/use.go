@@ -26,6 +26,7 @@ type Use struct {
 	ReadBytes                 int64         // from the lower tier
 	ReadBusy                  time.Duration // at least one read of the lower tier under way
 	Stall                     time.Duration // passes stood still for the lower tier
+	ScoreWait                 time.Duration // and for a drive's scores
 
 	Compute, Up, Down time.Duration // of the backend's device: programs, transfers from and to host memory
 }
@@ -69,6 +70,7 @@ func (u Use) sum(x Use, sign int64) Use {
 	u.ReadBytes += sign * x.ReadBytes
 	u.ReadBusy += time.Duration(sign) * x.ReadBusy
 	u.Stall += time.Duration(sign) * x.Stall
+	u.ScoreWait += time.Duration(sign) * x.ScoreWait
 	u.Compute += time.Duration(sign) * x.Compute
 	u.Up += time.Duration(sign) * x.Up
 	u.Down += time.Duration(sign) * x.Down

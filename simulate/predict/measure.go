@@ -122,7 +122,7 @@ func (p *Predictor) calibrate(ctx context.Context) (err error) {
 }
 
 // Measure measures a case and predicts it: the case, in turns with a smaller one from which rates are learnt; its policy in memory; what
-// asking its tier costs; and the case on the hardware model.
+// asking its tier costs; and the case on the hardware model, on a drive at its profile too.
 func (p *Predictor) Measure(ctx context.Context, c Case) (out Prediction, err error) {
 	if err := errors.Join(c.Check(), p.calibrate(ctx)); err != nil {
 		return out, err
@@ -164,6 +164,13 @@ func (p *Predictor) Measure(ctx context.Context, c Case) (out Prediction, err er
 	}
 	if out, err = p.Model(ctx, c, host); err != nil {
 		return out, err
+	}
+	if before.Drive != nil { // as it was before anything was learnt of its process
+		profile, err := p.Model(ctx, c, before)
+		if err != nil {
+			return out, err
+		}
+		out.AtProfile = &profile.Predicted
 	}
 	out.Memory, out.Measured = memory.step, &whole
 	return out, nil

@@ -43,6 +43,9 @@ type Prediction struct {
 	Memory    float64      // the policy's step without tiers, measured, in seconds; 0 = it was not
 	Measured  *Measurement // nil = it was not measured
 	Predicted Measurement  // modelled
+	// AtProfile is the case on a drive that takes its profile's time and a message's, nothing more of the process that mimics it, by a host
+	// that computes as fast as with all KV in memory; modelled. nil = no drive, or Model.
+	AtProfile *Measurement
 	Host      simulate.Host
 }
 
@@ -75,16 +78,17 @@ type Parts struct {
 	Finish  float64 `json:"finish"`
 	Logits  float64 `json:"logits"`
 	Guess   float64 `json:"guess"`
-	Wait    float64 `json:"wait"` // for the lower tier
-	Rest    float64 `json:"rest"` // policy, cache, handing transfers over, and a drive's answers
+	Wait    float64 `json:"wait"`   // for the lower tier
+	Scores  float64 `json:"scores"` // waiting for those of a drive
+	Rest    float64 `json:"rest"`   // policy, cache, handing transfers over, and the answers of a drive that attends
 }
 
 // partsOf divides a run's average step.
 func partsOf(t *simulate.Timed, r bench.Row) (p Parts) {
 	steps := float64(max(1, r.Steps())) / 1e3
 	s := t.Spent()
-	p = Parts{Project: (s.Embed + s.Project) / steps, Attend: s.Attend / steps, Finish: s.Finish / steps, Logits: s.Logits / steps, Guess: s.Guess / steps, Wait: r.Tiers.Stall.Seconds() / steps}
-	p.Rest = 1e3*r.MeanStep() - p.Project - p.Attend - p.Finish - p.Logits - p.Guess - p.Wait
+	p = Parts{Project: (s.Embed + s.Project) / steps, Attend: s.Attend / steps, Finish: s.Finish / steps, Logits: s.Logits / steps, Guess: s.Guess / steps, Wait: r.Tiers.Stall.Seconds() / steps, Scores: r.Tiers.ScoreWait.Seconds() / steps}
+	p.Rest = 1e3*r.MeanStep() - p.Project - p.Attend - p.Finish - p.Logits - p.Guess - p.Wait - p.Scores
 	return p
 }
 

@@ -1,5 +1,5 @@
 # What to run and when; each target is one command that CI (.ci/run) or README uses too.
-.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper bench-drive bench-weights frontier bench-longbench bench-policies bench-inst bench-inst-accuracy slim-search module clean
+.PHONY: build lean test lint check race purego fuzz generate bench bench-compare bench-peers bench-tiers bench-store bench-rivals bench-paper bench-drive bench-weights frontier leaderboard bench-longbench bench-policies bench-inst bench-inst-accuracy slim-search module clean
 
 PKG  ?= ./...
 FUZZ ?= 10s
@@ -155,6 +155,19 @@ frontier: build ## KL from full over bytes moved a token, every selector, 10 row
 	    --policy topp:select=topk,score=int4,budget=20%,p=0.85 --policy topp:select=topk,score=int4,budget=20%,p=0.95 \
 	    --policy retroinfer --policy retroinfer:retrieval=10%,estimation=90% || exit 1; done; done
 	bin/infer compare $(RUNS)/*/ --csv --frontier docs/benchmarks/frontier.svg --title "KV policies: closeness to full over bytes moved (make frontier)" > docs/benchmarks/frontier.csv
+
+# Shares lie around those of the page's columns, so that each method can be put at equal bytes; readers' indexes take bytes too.
+LEADERBOARD_RUNS ?= smollm2:135m/4k gemma3:270m/4k gemma3:270m/16k
+LEADERBOARD_LIMIT ?= 10
+LEADERBOARD_PAGE ?= docs/benchmarks/leaderboard.html
+LEADERBOARD_CASES = $(foreach b,5% 10% 25% 50%,--policy streaming_llm:budget=$b --policy snapkv:budget=$b --policy expected_attention:budget=$b \
+  --policy compactor:budget=$b --policy adakv:press=snapkv,budget=$b --policy criticalkv:press=snapkv,budget=$b) \
+  $(foreach b,10% 25% 50%,--policy quest:dense_layers=0,budget=$b --policy topk:score=int4,budget=$b --policy tailcodes:budget=$b) \
+  --policy quest:dense_layers=0,budget=2% $(foreach b,2% 10%,--policy tailcodes:part=4,value_part=16,budget=$b)
+leaderboard: build ## RULER at equal bytes, LEADERBOARD_RUNS (model/length) x methods x budgets, as one page and a CSV file; hours, resumable, beside RUNS
+	for r in $(LEADERBOARD_RUNS); do m=$${r%/*}; n=$${r##*/}; \
+	  bin/infer eval --suite ruler --data $(ESSAYS) --lengths $$n --limit $(LEADERBOARD_LIMIT) --batch 4 --model $$m --policy full $(LEADERBOARD_CASES) --out $(dir $(RUNS))leaderboard/$${m%%:*}-$$n || exit 1; done
+	bin/infer compare $(dir $(RUNS))leaderboard/*/ -o md --leaderboard $(LEADERBOARD_PAGE) --title "RULER leaderboard (make leaderboard)"
 
 # Of the papers that tiers.md compares, and of the newer policies; a fifth is read or kept where a policy does not say otherwise itself.
 LONGBENCH_POLICIES = hillinfer:alpha=0.1 hillinfer:alpha=0.2 infinigen:budget=20%,alpha=8 leoam:budget=20% sparq quest:budget=20% h2o:budget=20% \

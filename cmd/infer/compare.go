@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +24,7 @@ func newCompare(a *app) *cobra.Command {
 		Use:     "compare RUN…",
 		Short:   "Compare evaluation runs: accuracy, time, memory",
 		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another (only samples with equal prompts are paired, at least 8; runs with other settings or another seed are shown apart), and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone. --frontier and --csv are for the suite agreement: closeness to full over bytes moved a token, a panel for each model and length of prompts. --lm-eval DIR writes each policy of finished runs as lm-evaluation-harness writes its results: DIR/MODEL__POLICY/results_DATE.json and samples_TASK_DATE.jsonl.",
-		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a -o md --svg docs/pareto.svg\n  infer compare runs/a --lm-eval lmeval\n  infer compare runs/a --equal-bytes 25%",
+		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a -o md --svg docs/pareto.svg\n  infer compare runs/a --lm-eval lmeval\n  infer compare runs/a --equal-bytes 25%\n  infer compare runs/*/ --leaderboard board.html",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageErrorf("compare needs at least one run folder")
@@ -32,11 +35,12 @@ func newCompare(a *app) *cobra.Command {
 	}
 	p := cmd.Flags()
 	p.StringVar(&c.against, "against", report.Full, "policy that the others are measured against, as the runs name it")
-	p.StringVar(&c.equalBytes, "equal-bytes", "", "compare policies at one amount of KV, as a share of what --against has: 25% or read=25% of the bytes that a step reads, held=25% of those that are held; interpolated between the budgets that were run")
+	p.StringVar(&c.equalBytes, "equal-bytes", "", "compare policies at one amount of KV, as a share of what --against has: 25% or read=25% of the bytes that a step reads, held=25% of those that are held; interpolated between the budgets that were run; several, with commas, for --leaderboard")
 	p.StringVar(&c.html, "html", "", "write a page to this file")
 	p.StringVar(&c.title, "title", "KV policies compared", "title of the page, line below the picture")
 	p.StringVar(&c.svg, "svg", "", "write the Pareto fronts to this file, as a picture for a README")
 	p.StringVar(&c.frontier, "frontier", "", "write the divergence from full over the bytes moved a token (suite agreement) to this file, as a picture; several runs make several panels")
+	p.StringVar(&c.leaderboard, "leaderboard", "", "write a page to this file that ranks methods at equal bytes, a table for each model and set of settings, and a CSV file beside it; --equal-bytes names the columns (10%,25%,50%)")
 	p.StringVar(&c.lmEval, "lm-eval", "", "write results and samples in the format of lm-evaluation-harness below this folder")
 	p.BoolVar(&c.csv, "csv", false, "print what --frontier draws, a line a policy")
 	p.StringVarP(&c.output, "output", "o", "", "print the tables as text, md, csv (a line a policy and task), latex (booktabs) or json")
@@ -46,6 +50,9 @@ func newCompare(a *app) *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("equal-bytes", "frontier")
 	cmd.MarkFlagsMutuallyExclusive("equal-bytes", "lm-eval")
 	cmd.MarkFlagsMutuallyExclusive("equal-bytes", "csv")
+	for _, other := range []string{"html", "svg", "frontier", "lm-eval"} {
+		cmd.MarkFlagsMutuallyExclusive("leaderboard", other)
+	}
 	return cmd
 }
 
@@ -53,8 +60,8 @@ func newCompare(a *app) *cobra.Command {
 type compareCommand struct {
 	*app
 
-	html, svg, frontier, title, against, lmEval, output, equalBytes string
-	json, markdown, csv                                             bool
+	html, svg, frontier, leaderboard, title, against, lmEval, output, equalBytes string
+	json, markdown, csv                                                          bool
 }
 
 func (c *compareCommand) run(dirs []string) error {
@@ -65,6 +72,12 @@ func (c *compareCommand) run(dirs []string) error {
 	runs, err := report.Load(dirs)
 	if err != nil {
 		return err
+	}
+	if c.leaderboard != "" {
+		if err := c.writeLeaderboard(runs); err != nil {
+			return err
+		}
+		c.equalBytes = "" // its columns; what is printed is as it was run
 	}
 	compared, err := report.Compare(runs, c.against)
 	if err != nil {
@@ -109,6 +122,30 @@ func (c *compareCommand) atBytes(compared *report.Comparison) (*report.Compariso
 		return nil, usageErrorf("--equal-bytes %w", err)
 	}
 	return compared.AtBytes(point)
+}
+
+// writeLeaderboard writes the page, and its CSV file beside it.
+func (c *compareCommand) writeLeaderboard(runs []report.Run) error {
+	table := strings.TrimSuffix(c.leaderboard, filepath.Ext(c.leaderboard)) + ".csv"
+	if table == c.leaderboard {
+		return usageErrorf("--leaderboard %s: name the page, such as board.html; the CSV file is written beside it", c.leaderboard)
+	}
+	var points []report.BytesPoint
+	for _, text := range strings.Split(cmp.Or(c.equalBytes, "10%,25%,50%"), ",") {
+		p, err := report.ParseBytesPoint(text)
+		if err != nil {
+			return usageErrorf("--equal-bytes %w", err)
+		}
+		points = append(points, p)
+	}
+	l, err := report.NewLeaderboard(runs, c.against, points)
+	if err != nil {
+		return err
+	}
+	if err := c.writeFile(c.leaderboard, func(w io.Writer) error { return l.WriteHTML(w, c.title) }); err != nil {
+		return err
+	}
+	return c.writeFile(table, l.WriteCSV)
 }
 
 // printer prints a comparison in the form that was asked for.

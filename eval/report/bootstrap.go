@@ -18,6 +18,7 @@ const pairsMin = 8
 // paired are the differences between two series on the samples whose prompts are equal.
 type paired struct {
 	tasks   [][]float64 // by task, in order of appearance
+	scores  [][]float64 // the second series' own, of the same samples
 	n       int         // pairs
 	unequal int         // samples of equal task and id whose prompts differ: not compared
 	unknown int         // pairs without a hash of the prompt on one side or both: held to be equal by its length
@@ -38,7 +39,7 @@ func difference(a, b []eval.Outcome, m eval.Metric) (*Interval, paired) {
 		}
 		return *o.Score, true
 	})
-	d := interval(scale, p)
+	d := interval(scale, p.tasks, p.n)
 	if d != nil {
 		d.nats = m.Kind == eval.Perplexity
 	}
@@ -47,22 +48,23 @@ func difference(a, b []eval.Outcome, m eval.Metric) (*Interval, paired) {
 
 // valueDifference is [difference] of a further measure of the samples.
 func valueDifference(a, b []eval.Outcome, name string) *Interval {
-	return interval(1, pairs(a, b, func(o eval.Outcome) (float64, bool) { v, ok := o.Values[name]; return v, ok }))
+	p := pairs(a, b, func(o eval.Outcome) (float64, bool) { v, ok := o.Values[name]; return v, ok })
+	return interval(1, p.tasks, p.n)
 }
 
-// interval is the mean over tasks of their mean difference, with its bootstrap interval.
-func interval(scale float64, p paired) *Interval {
-	if p.n < pairsMin {
+// interval is the mean over tasks of their mean, with its bootstrap interval; nil with fewer than pairsMin values, of which there are n.
+func interval(scale float64, tasks [][]float64, n int) *Interval {
+	if n < pairsMin {
 		return nil
 	}
-	mean, tasks := 0.0, p.tasks
+	mean := 0.0
 	for _, d := range tasks {
 		mean += average(d, nil) / float64(len(tasks))
 	}
 	if slices.ContainsFunc(tasks, func(d []float64) bool { return len(d) < 2 }) {
 		tasks = [][]float64{slices.Concat(tasks...)}
 	}
-	rng := rand.New(rand.NewPCG(1, uint64(p.n)))
+	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	means := make([]float64, resamples)
 	for i := range means {
 		for _, d := range tasks {
@@ -71,7 +73,7 @@ func interval(scale float64, p paired) *Interval {
 	}
 	slices.Sort(means)
 	at := func(q float64) float64 { return scale * means[int(math.Round(q*float64(resamples-1)))] }
-	return &Interval{Diff: scale * mean, Low: at(0.025), High: at(0.975), Pairs: p.n}
+	return &Interval{Diff: scale * mean, Low: at(0.025), High: at(0.975), Pairs: n}
 }
 
 // average of all differences, or of as many drawn with replacement.
@@ -113,10 +115,10 @@ func pairs(a, b []eval.Outcome, score func(o eval.Outcome) (float64, bool)) (p p
 		i, seen := at[o.Task]
 		if !seen {
 			i = len(p.tasks)
-			at[o.Task], p.tasks = i, append(p.tasks, nil)
+			at[o.Task], p.tasks, p.scores = i, append(p.tasks, nil), append(p.scores, nil)
 		}
 		before, _ := score(x)
-		p.tasks[i] = append(p.tasks[i], s-before)
+		p.tasks[i], p.scores[i] = append(p.tasks[i], s-before), append(p.scores[i], s)
 		p.n++
 	}
 	return p

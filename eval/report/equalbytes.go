@@ -58,28 +58,34 @@ func (p BytesPoint) verb() string {
 func (c *Comparison) AtBytes(p BytesPoint) (*Comparison, error) {
 	out, found := &Comparison{Runs: c.Runs}, false
 	for _, g := range c.Groups {
-		at := &Group{Suite: g.Suite, Apart: g.Apart, Against: g.Against, Settings: g.Settings, Seed: g.Seed, Tasks: g.Tasks, Metric: g.Metric, key: g.key}
-		at.note("policies at %s of the KV bytes that %s has %s; a policy between two budgets is interpolated, sample by sample", percentText(p.Share), g.Against, p.verb())
-		for _, line := range g.lines() {
-			base := g.base(line[0])
-			switch {
-			case base == nil || p.bytes(base) <= 0:
-				at.note("%s: the bytes %s by %s are not known", line[0].name(), p.verb(), g.Against)
-			case base.canonical == line[0].canonical:
-				at.Series = append(at.Series, copyOf(base, 1))
-			default:
-				if s := at.reach(line, p, p.bytes(base)); s != nil {
-					at.Series, found = append(at.Series, s), true
-				}
-			}
-		}
-		at.finish()
-		out.Groups = append(out.Groups, at)
+		at, reached := g.atBytes(p)
+		out.Groups, found = append(out.Groups, at), found || reached
 	}
 	if !found {
 		return nil, fmt.Errorf("report: no policy was measured around %s of the KV bytes %s: %w", percentText(p.Share), p.verb(), ErrNothing)
 	}
 	return out, nil
+}
+
+// atBytes is the group at a point; false where no policy reaches it.
+func (g *Group) atBytes(p BytesPoint) (at *Group, found bool) {
+	at = &Group{Suite: g.Suite, Apart: g.Apart, Against: g.Against, Settings: g.Settings, Seed: g.Seed, Tasks: g.Tasks, Metric: g.Metric, key: g.key}
+	at.note("policies at %s of the KV bytes that %s has %s; a policy between two budgets is interpolated, sample by sample", percentText(p.Share), g.Against, p.verb())
+	for _, line := range g.lines() {
+		base := g.base(line[0])
+		switch {
+		case base == nil || p.bytes(base) <= 0:
+			at.note("%s: the bytes %s by %s are not known", line[0].name(), p.verb(), g.Against)
+		case base.canonical == line[0].canonical:
+			at.Series = append(at.Series, copyOf(base, 1))
+		default:
+			if s := at.reach(line, p, p.bytes(base)); s != nil {
+				at.Series, found = append(at.Series, s), true
+			}
+		}
+	}
+	at.finish()
+	return at, found
 }
 
 // lines are a group's series by model, run and policy without its budget, in order of appearance.
@@ -103,11 +109,9 @@ func (g *Group) lines() (out [][]*Series) {
 // reach is the series of a policy at the point, or nil with a note.
 func (g *Group) reach(line []*Series, p BytesPoint, full float64) *Series {
 	share := func(s *Series) float64 { return p.bytes(s) / full }
-	line = slices.DeleteFunc(slices.Clone(line), func(s *Series) bool { return p.bytes(s) <= 0 })
-	if len(line) == 0 {
+	if line = p.sorted(line); len(line) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(line, func(a, b *Series) int { return cmp.Compare(share(a), share(b)) })
 	for _, s := range line {
 		if math.Abs(share(s)-p.Share) <= 0.01*p.Share {
 			return copyOf(s, 1)
@@ -115,15 +119,27 @@ func (g *Group) reach(line []*Series, p BytesPoint, full float64) *Series {
 	}
 	i := slices.IndexFunc(line, func(s *Series) bool { return share(s) > p.Share })
 	if i <= 0 {
-		low, high := percentText(share(line[0])), percentText(share(line[len(line)-1]))
-		if low != high {
-			low += " to " + high
-		}
-		g.note("%s: measured at %s of the bytes, not on both sides of %s: run it with other budgets", lineOf(line[0].Policy), low, percentText(p.Share))
+		g.note("%s: measured at %s of the bytes, not on both sides of %s: run it with other budgets", lineOf(line[0].Policy), p.span(line, full), percentText(p.Share))
 		return nil
 	}
 	low, high := line[i-1], line[i]
 	return between(low, high, (p.Share-share(low))/(share(high)-share(low)))
+}
+
+// sorted are the series of a line whose bytes are known, by rising bytes.
+func (p BytesPoint) sorted(line []*Series) []*Series {
+	line = slices.DeleteFunc(slices.Clone(line), func(s *Series) bool { return p.bytes(s) <= 0 })
+	slices.SortStableFunc(line, func(a, b *Series) int { return cmp.Compare(p.bytes(a), p.bytes(b)) })
+	return line
+}
+
+// span says at which shares of full's bytes a sorted line was measured.
+func (p BytesPoint) span(line []*Series, full float64) string {
+	low, high := percentText(p.bytes(line[0])/full), percentText(p.bytes(line[len(line)-1])/full)
+	if low != high {
+		low += " to " + high
+	}
+	return low
 }
 
 // between is the series with weight w of high and 1 − w of low, on the samples that both have.

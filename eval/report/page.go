@@ -76,19 +76,28 @@ func (c *Comparison) WriteHTML(w io.Writer, title string) error {
 		draw := charts{g}
 		d.Groups = append(d.Groups, pageGroup{Suite: g.heading(), Against: g.against(), Notes: g.Notes, Unit: unit(g.Metric), Rows: g.rows(), Budgets: draw.budgetCharts(), Fronts: draw.fronts(), Heats: draw.heats(), Charts: draw.scoreCharts()})
 	}
-	for _, r := range c.Runs {
-		o, m := r.Results.Options, r.Results.Machine
-		options, err := json.MarshalIndent(o, "", "  ")
-		if err != nil {
-			return fmt.Errorf("report: %s: %w", r.Name, err)
-		}
-		d.Made = append(d.Made, made{Name: r.Name, Model: o.Model.Name, Version: o.Version, Started: m.Started, Command: commandLine(m.Command),
-			Machine: fmt.Sprintf("%s, %d cores, %s", m.CPU, m.Cores, m.OS), Options: string(options), Complete: r.Results.Complete})
+	var err error
+	if d.Made, err = madeOf(c.Runs); err != nil {
+		return err
 	}
 	if err := page().Execute(w, d); err != nil {
 		return fmt.Errorf("report: page: %w", err)
 	}
 	return nil
+}
+
+// madeOf says how runs came about.
+func madeOf(runs []Run) (out []made, err error) {
+	for _, r := range runs {
+		o, m := r.Results.Options, r.Results.Machine
+		options, err := json.MarshalIndent(o, "", "  ")
+		if err != nil {
+			return nil, fmt.Errorf("report: %s: %w", r.Name, err)
+		}
+		out = append(out, made{Name: r.Name, Model: o.Model.Name, Version: o.Version, Started: m.Started, Command: commandLine(m.Command),
+			Machine: fmt.Sprintf("%s, %d cores, %s", m.CPU, m.Cores, m.OS), Options: string(options), Complete: r.Results.Complete})
+	}
+	return out, nil
 }
 
 // rows are the table's.

@@ -275,7 +275,7 @@ func (t *Tracker) ordered() []eval.Outcome {
 }
 
 // Read loads the results and outcomes of a run, without taking its lock: of one that goes on those of its last results.json
-// (at most resultsEvery old, and an outcome).
+// (at most resultsEvery old, and an outcome). ErrFolder where outcomes of those results are missing, are there twice, or are no JSON.
 func Read(dir string) (*Results, []eval.Outcome, error) {
 	f := &Folder{dir: dir}
 	raw, err := os.ReadFile(f.path(resultsFile))
@@ -295,8 +295,14 @@ func Read(dir string) (*Results, []eval.Outcome, error) {
 	}
 	defer file.Close()
 	outcomes, _, err := readSamples(file, f.path(samplesFile))
-	if n := res.Outcomes; err == nil && n > 0 && n < len(outcomes) {
+	if err != nil {
+		return nil, nil, err
+	}
+	switch n := res.Outcomes; {
+	case n > len(outcomes):
+		return nil, nil, fmt.Errorf("run: %s has %d whole outcomes, results.json was made of %d (the same 'infer eval' command runs the others again): %w", f.path(samplesFile), len(outcomes), n, ErrFolder)
+	case n > 0:
 		outcomes = outcomes[:n] // a run that goes on has written more since
 	}
-	return &res, outcomes, err
+	return &res, outcomes, onlyOnce(outcomes, f.path(samplesFile))
 }

@@ -205,10 +205,10 @@ func (f *Folder) openSamples() error {
 	if err != nil {
 		return err
 	}
+	if err := onlyOnce(outcomes, f.path(samplesFile)); err != nil {
+		return err
+	}
 	for _, o := range outcomes {
-		if f.done[o.Key()] {
-			return fmt.Errorf("run: %s: %s/%s under %s is there twice: %w", f.path(samplesFile), o.Task, o.ID, o.Policy, ErrFolder)
-		}
 		f.done[o.Key()] = true
 	}
 	f.outcomes, f.size = outcomes, size
@@ -217,6 +217,18 @@ func (f *Folder) openSamples() error {
 	}
 	_, err = file.Seek(size, io.SeekStart)
 	return err
+}
+
+// onlyOnce refuses outcomes of which two are of one sample and policy.
+func onlyOnce(outcomes []eval.Outcome, name string) error {
+	seen := map[eval.Key]bool{}
+	for _, o := range outcomes {
+		if seen[o.Key()] {
+			return fmt.Errorf("run: %s: %s/%s under %s is there twice: %w", name, o.Task, o.ID, o.Policy, ErrFolder)
+		}
+		seen[o.Key()] = true
+	}
+	return nil
 }
 
 // readSamples reads whole lines; a last line that is unfinished or not JSON (a torn write) is left out of size.

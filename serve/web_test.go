@@ -159,7 +159,19 @@ func TestMapsLive(t *testing.T) {
 	mapped()
 	gate, reached := make(chan struct{}), make(chan struct{})
 	var once sync.Once
+	asked := func() int {
+		b.loop.mu.Lock()
+		defer b.loop.mu.Unlock()
+		return b.loop.jobs
+	}
+	both := false
 	b.loop.crash = func(string) { // before a step: both texts are running when it is held
+		for !both { // the first does not end before the second comes
+			if both = asked() == 2; !both {
+				<-b.loop.wake
+			}
+		}
+		b.loop.signal()
 		if len(b.loop.running) == 2 && b.loop.running[0].gen != nil && b.loop.running[1].gen != nil && b.loop.running[0].gen.Tokens() > 2 && b.loop.running[1].gen.Tokens() > 2 {
 			once.Do(func() {
 				w := &b.loop.watch

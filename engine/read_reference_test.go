@@ -25,6 +25,8 @@ type readReference struct {
 	pick func(r *readReference, layer, g int, q []float64) (read []int, share []float64)
 	// bias is what is added to the scores of tokens that pick has drawn; nil = nothing.
 	bias map[int]float64
+	// headBias is likewise, by query head and token.
+	headBias map[[2]int]float64
 	// seen is told the weights of each query head after its attention; nil = nobody cares.
 	seen func(layer, h int, read []int, w []float64)
 }
@@ -60,7 +62,7 @@ func (r *readReference) step(id int) []float64 {
 func (r *readReference) attend(layer, h int, q []float64, read []int, out []float64) {
 	scores := r.products(layer, h, q, read)
 	for i, p := range read {
-		scores[i] += r.bias[p]
+		scores[i] += r.bias[p] + r.headBias[[2]int{h, p}]
 	}
 	w := softmaxOf(scores)
 	for i, p := range read {

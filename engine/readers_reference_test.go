@@ -239,6 +239,111 @@ func sampledReads(picks func(*readReference, int, int, []float64) ([]int, []floa
 	}
 }
 
+// hashedReads: MagicPIG of a prompt. The tokens between the first and the newest of the prompt are drawn by each query head whose hash of K signs
+// they share in two tables; the projections are Gaussian numbers by SplitMix64.
+type hashedReads struct {
+	prompt, bits, tables, sinks, recent int
+	seed                                uint64
+	dense                               int // a layer that reads everything
+	drawn, missed                       int
+}
+
+func (o *hashedReads) columns(layer, g, dim int) (out [][]float64) {
+	mix := func(x uint64) uint64 {
+		x += 0x9e3779b97f4a7c15
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		return x ^ x>>31
+	}
+	begin := mix(o.seed ^ mix(uint64(layer)<<32|uint64(g)))
+	uniform := func(i int) float64 { return (float64(mix(begin+uint64(i))>>11) + 0.5) / (1 << 53) }
+	for c := range o.bits * o.tables {
+		row := make([]float64, dim)
+		for d := range row {
+			at := c*dim + d
+			turn := 2 * math.Pi * uniform(at|1)
+			row[d] = math.Sqrt(-2*math.Log(uniform(at&^1))) * []float64{math.Cos(turn), math.Sin(turn)}[at%2]
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+func (o *hashedReads) pick(r *readReference, layer, g int, q []float64) ([]int, []float64) {
+	if layer == o.dense {
+		clear(r.headBias)
+		return rowsOf(r.n), nil
+	}
+	dim, first, last := r.m.Layer[0].KeyDim, o.sinks, o.prompt-o.recent
+	mean := make([]float64, dim)
+	for p := first; p < last; p++ {
+		for d, k := range r.key(layer, g, p) {
+			mean[d] += k / float64(last-first)
+		}
+	}
+	columns := o.columns(layer, g, dim)
+	length := func(x []float64) float64 { return math.Sqrt(inner(x, x)) }
+	signs := func(x []float64) (out []bool) {
+		for _, c := range columns {
+			r.gap = min(r.gap, math.Abs(inner(x, c))/length(x)/length(c))
+			out = append(out, inner(x, c) > 0)
+		}
+		return out
+	}
+	read := rowsOf(first)
+	for p := first; p < last; p++ {
+		var less []float64
+		for d, k := range r.key(layer, g, p) {
+			less = append(less, k-mean[d])
+		}
+		own, any := signs(less), false
+		for h := g * r.m.Layer[0].Group(); h < (g+1)*r.m.Layer[0].Group(); h++ {
+			asked, equal := signs(r.head(q, h)), 0
+			for c := 0; c < len(columns); c += o.bits {
+				if slices.Equal(own[c:c+o.bits], asked[c:c+o.bits]) {
+					equal++
+				}
+			}
+			r.headBias[[2]int{h, p}] = math.Inf(-1)
+			if equal < 2 {
+				o.missed++
+				continue
+			}
+			o.drawn++
+			any = true
+			one := math.Pow(1-math.Acos(inner(r.head(q, h), less)/length(r.head(q, h))/length(less))/math.Pi, float64(o.bits))
+			none := math.Pow(1-one, float64(o.tables))
+			once := float64(o.tables) * one * math.Pow(1-one, float64(o.tables-1))
+			r.headBias[[2]int{h, p}] = -math.Log(1 - none - once + 1e-4)
+		}
+		if any {
+			read = append(read, p)
+		}
+	}
+	return append(read, rowsOf(r.n)[last:]...), nil
+}
+
+// TestHashesMatchPlainLoops: the logits of forced steps under magicpig are those of the loops above.
+func TestHashesMatchPlainLoops(t *testing.T) {
+	t.Parallel()
+	m := small(t, Options{}).m
+	ids, next := fakes.IDs(113, 81), fakes.IDs(3, 78)
+	read := plain{m: m}
+	read.run(t, ids)
+	for spec, o := range map[string]hashedReads{
+		"magicpig:bits=4,tables=10,recent=16,full_layers=1":                {bits: 4, tables: 10, sinks: 4, recent: 16, dense: 1},
+		"magicpig:bits=5,tables=30,n_sink=0,recent=8,full_layers=9,seed=3": {bits: 5, tables: 30, recent: 8, dense: 9, seed: 3},
+	} {
+		t.Run(spec, func(t *testing.T) {
+			o.prompt = len(ids)
+			want := &readReference{plain: read.cached(), t: t, n: len(ids), gap: 1, pick: o.pick, headBias: map[[2]int]float64{}}
+			if part := matchesReference(t, want, Options{Policy: spec}, 1e-7, ids, next); part < 0.005 || o.drawn < 100 || o.missed < 100 {
+				t.Errorf("the logits differ from full attention's by %.2g; %d tokens were drawn, %d not: little was tested", part, o.drawn, o.missed)
+			}
+		})
+	}
+}
+
 // TestSamplesMatchPlainLoops: the logits of forced steps under vattention are those of the loops above, with samples of the pilot's size, larger
 // ones, and all tokens.
 func TestSamplesMatchPlainLoops(t *testing.T) {

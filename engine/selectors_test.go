@@ -9,7 +9,7 @@ import (
 	"terrace/internal/tierspec"
 )
 
-// TestSelectorsOnEveryTier: what pqcache, topp, retroinfer, kvswap, double_sparsity, rocketkv, vattention and tailcodes read gives the same logits in host memory, with
+// TestSelectorsOnEveryTier: what pqcache, topp, retroinfer, kvswap, double_sparsity, rocketkv, vattention, magicpig and tailcodes read gives the same logits in host memory, with
 // the KV in a file of an SSD and on a drive (which scores nothing for them), bit for bit, alone and in a batch.
 func TestSelectorsOnEveryTier(t *testing.T) {
 	t.Parallel()
@@ -26,6 +26,7 @@ func TestSelectorsOnEveryTier(t *testing.T) {
 		"rocketkv:budget=60,split=0":                                             100,
 		"vattention:select=pqcache,budget=60,bits=4,n_sink=4":                    90,
 		"vattention:select=double_sparsity,budget=60,dense_layers=0,epsilon=50%": 90,
+		"magicpig:bits=4,tables=10,full_layers=1":                                142,
 		"tailcodes:budget=60,bits=3":                                             100,
 		"retroinfer:cluster=8,update=16,recent=4,retrieval=10%,estimation=50%":   142,
 	} {

@@ -15,6 +15,7 @@ type wide struct {
 }
 
 func (w *wide) Listed(_ int, _ []int32, _ []float32, _ int, dst []float32) { copy(dst, w.scores) }
+func (w *wide) Colliding(int, []float32, []Collisions)                     {}
 func (w *wide) Clusters(int) *Clusters                                     { return new(Clusters) }
 
 func (w *wide) Tail(_ int, _ []float32, _ int, dst []float32)                 { clear(dst) }

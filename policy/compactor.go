@@ -235,21 +235,25 @@ func (p *compactor) whiten(outer []float64, k int) bool {
 // isCondition reports whether a matrix was inverted, and is badly conditioned.
 func isCondition(err error) bool { _, ok := err.(mat.Condition); return ok }
 
-// sketch is the random matrix of a layer and KV head, a row a column of it [dims, KeyDim], with variance 1/dims; nil = none. Numbers are
-// drawn in pairs (Box and Muller) from hashes of seed, layer, head and place.
+// sketch is the random matrix of a layer and KV head, a row a column of it [dims, KeyDim], with variance 1/dims; nil = none.
 func (p *compactor) sketch(l *Layer, kvHead int) []float32 {
 	if p.dims == 0 {
 		return nil
 	}
-	out := make([]float32, p.dims*l.KeyDim+1)
-	begin := splitmix(p.seed ^ splitmix(uint64(l.Index)<<32|uint64(kvHead)))
+	return gaussian(p.dims*l.KeyDim, float64(p.dims), p.seed^splitmix(uint64(l.Index)<<32|uint64(kvHead)))
+}
+
+// gaussian are n numbers of variance 1/parts, drawn in pairs (Box and Muller) from hashes of a seed and their place.
+func gaussian(n int, parts float64, seed uint64) []float32 {
+	out := make([]float32, n+1)
+	begin := splitmix(seed)
 	uniform := func(i int) float64 { return (float64(splitmix(begin+uint64(i))>>11) + 0.5) / (1 << 53) }
-	for i := 0; i < len(out)-1; i += 2 {
-		r := math.Sqrt(-2 * math.Log(uniform(i)) / float64(p.dims))
+	for i := 0; i < n; i += 2 {
+		r := math.Sqrt(-2 * math.Log(uniform(i)) / parts)
 		sin, cos := math.Sincos(2 * math.Pi * uniform(i+1))
 		out[i], out[i+1] = float32(r*cos), float32(r*sin)
 	}
-	return out[:p.dims*l.KeyDim]
+	return out[:n]
 }
 
 // attention fills dst with the pooled weights of a KV head's tokens from an index on.

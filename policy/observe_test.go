@@ -311,6 +311,9 @@ func (s *scene) Listed(g int, tokens []int32, q []float32, rows int, dst []float
 	}
 }
 
+// Colliding implements Scorer: nothing does.
+func (s *scene) Colliding(int, []float32, []Collisions) {}
+
 // Clusters implements Scorer.
 func (s *scene) Clusters(int) *Clusters { return new(Clusters) }
 

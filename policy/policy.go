@@ -120,18 +120,19 @@ const (
 	SketchClusters             // keys grouped by direction, with sums of values (RetroInfer): Scorer.Clusters
 	SketchJoint                // the keys of all KV heads side by side times a matrix ([Projector]; KVSwap): Scorer.Approx of KV head 0
 	SketchProduct              // product codes: the nearest of few centroids, for each part of a key (PQCache)
+	SketchHashes               // tables of keys less their mean by the signs of projections ([Projector]; MagicPIG): Scorer.Colliding
 	SketchIndex                // index keys of the model's own indexer: Scorer.Approx of KV head 0, a column a token or block
 )
 
 func (k SketchKind) String() string {
-	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact", "clusters", "joint", "product", "index"}[k]
+	return [...]string{"none", "bounds", "int8", "int4", "half", "dims", "projected", "exact", "clusters", "joint", "product", "hashes", "index"}[k]
 }
 
 // Sketch declares an approximation of the keys of one layer.
 type Sketch struct {
 	Kind   SketchKind
 	Blocks []int // SketchBounds: block sizes in tokens, finest first; each a multiple of the one before
-	Rank   int   // SketchProjected, SketchJoint, and SketchInt4 of what is projected: columns; SketchIndex: numbers of an index key
+	Rank   int   // SketchProjected, SketchJoint, SketchHashes (of all tables together), and SketchInt4 of what is projected: columns; SketchIndex: numbers of an index key
 	// IndexBlock and Finish are Index.Block and Index.Finish, for SketchIndex.
 	IndexBlock int
 	Finish     func(layer, position int, x []float32)
@@ -139,6 +140,8 @@ type Sketch struct {
 	Scale SketchScale
 	// SketchProduct: parts of a key, bits of a code, rounds of k-means, and first positions that it leaves out.
 	Parts, Bits, Iters, Sinks int
+	// SketchHashes: Bits of a table's hashes; its mean is of the prompt's keys behind the first Sinks, without the newest Recent.
+	Recent int
 	// Sample: of more keys than these, k-means sees so many, evenly spread; 0 = all.
 	Sample int
 	// Always: a prompt with no more keys than centroids has codes too.
@@ -207,7 +210,10 @@ type Scorer interface {
 	Tail(kvHead int, weights []float32, rows int, dst []float32)
 	// Clusters are the groups of a KV head's tokens (SketchClusters); without any where too few are cached.
 	Clusters(kvHead int) *Clusters
-	// Trained reports whether there is a sketch: of product codes there is none where the prompt was too short for centroids.
+	// Colliding fills dst, for each of len(dst) queries, with the tokens that have the query's hash in two tables or more (SketchHashes).
+	Colliding(kvHead int, q []float32, dst []Collisions)
+	// Trained reports whether there is a sketch: of product codes there is none where the prompt was too short for centroids, of hashes none
+	// where it had no token to hash.
 	Trained(kvHead int) bool
 	// KeyScales fills dst with the scales of 8-bit or 4-bit keys that do not differ by token: 1 for ScaleHead, KeyDim for
 	// ScaleChannel. A key is its integers times its scales.

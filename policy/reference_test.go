@@ -387,10 +387,11 @@ type projected struct {
 	rank   int
 	matrix [][]float32
 	joint  bool // one matrix for the keys of all heads side by side
+	need   Sketch
 }
 
 func project(s *scene, p Projector) *projected {
-	x := &projected{scene: s, rank: p.Needs().Sketch.Rank, joint: p.Needs().Sketch.Kind == SketchJoint}
+	x := &projected{scene: s, rank: p.Needs().Sketch.Rank, joint: p.Needs().Sketch.Kind == SketchJoint, need: p.Needs().Sketch}
 	l := s.layer(0, p.Needs().Queries)
 	if x.joint {
 		m := make([]float32, x.rank*s.kvHeads*s.dim)

@@ -304,6 +304,9 @@ func (y *toy) Listed(g int, tokens []int32, q []float32, rows int, dst []float32
 	}
 }
 
+// Colliding implements Scorer: nothing does.
+func (y *toy) Colliding(int, []float32, []Collisions) {}
+
 // Clusters implements Scorer.
 func (y *toy) Clusters(int) *Clusters { return new(Clusters) }
 

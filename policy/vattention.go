@@ -97,13 +97,7 @@ func (p *vAttention) Bind(m Model) error {
 	if _, err := m.one(p.Name()); err != nil {
 		return err
 	}
-	n := 0
-	for i := range m.Layers {
-		if m.Acts(i) {
-			n += m.Layers[i].KV.Heads
-		}
-	}
-	p.token = 1 / float64(max(n, 1))
+	p.token = tokenShare(m)
 	return nil
 }
 

@@ -20,6 +20,9 @@ func (h *sketch) Cut(pos []int32) {
 	for _, b := range h.bounds {
 		b.cut(n)
 	}
+	if h.hashes != nil {
+		h.hashes.Cut(n)
+	}
 	if h.followed != nil {
 		h.followed.pos = h.followed.pos[:n]
 	}
@@ -38,7 +41,7 @@ func (h *sketch) cuts(n int) bool {
 			return false
 		}
 	}
-	return h.codes != nil || h.columns != nil || len(h.bounds) > 0
+	return h.hashes != nil || h.codes != nil || h.columns != nil || len(h.bounds) > 0
 }
 
 // cut forgets the tokens from number n on, where a block begins.

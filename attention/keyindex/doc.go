@@ -2,7 +2,8 @@
 // of the keys. It implements policy.Scorer.
 //
 // What it owns: Columns (half-precision or projected keys, one column a token), Bounds (minimum and maximum of each block of
-// tokens), Codes (8-bit and 4-bit keys), Product (product codes), Joint (low-rank keys of all heads), Clusters (groups of keys with sums of values), Rounded (4-bit
+// tokens), Codes (8-bit and 4-bit keys), Product (product codes), Joint (low-rank keys of all heads), Clusters (groups of keys with sums of values), Hashes
+// (tables of keys by the signs of random projections), Rounded (4-bit
 // keys of single tokens), Tiles (the cached keys themselves, all dimensions or some), the Index of a layer
 // that is built from a view and follows it, and the scans that share its scoring over threads.
 //

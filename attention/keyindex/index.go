@@ -49,6 +49,7 @@ type copies struct {
 	groups  *Clusters
 	values  *Product // of values, beside product; nil = they are not coded
 	rounded *Rounded // of single tokens, beside the sketch
+	hashes  *Hashes
 }
 
 // Slots says which tokens an index holds and where, when it holds only some of them (those that a drive does not score).
@@ -104,6 +105,8 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 			h.columns = NewColumns(kvpage.F16, need.Rank)
 		case policy.SketchClusters:
 			h.groups = &Clusters{need: need.Clusters, dim: dim}
+		case policy.SketchHashes:
+			h.hashes = NewHashes(dim, need.Bits, need.Rank/need.Bits)
 		case policy.SketchProduct:
 			h.product = NewProduct(dim, need.Parts, need.Bits, need.Iters)
 			h.product.first, h.product.arrange, h.product.always = need.First, need.Balanced, need.Always
@@ -177,6 +180,9 @@ func (x *Index) Bytes() (n int64) {
 		}
 		if h.rounded != nil {
 			n += h.rounded.Bytes()
+		}
+		if h.hashes != nil {
+			n += h.hashes.Bytes()
 		}
 		n += int64(4*len(h.fixed.scale)) + h.followed.bytes()
 	}
@@ -274,6 +280,9 @@ func (h *sketch) reset() {
 	if h.rounded != nil {
 		h.rounded.Reset()
 	}
+	if h.hashes != nil {
+		h.hashes.Reset()
+	}
 }
 
 // start prepares what a sketch fixes once: scales over the prompt's keys, the projection.
@@ -285,6 +294,10 @@ func (h *sketch) start(n int, l *policy.Layer, kvHead int, p policy.Projector) {
 	}
 	if h.product != nil {
 		h.train(n, l.Pos[kvHead])
+		return
+	}
+	if h.hashes != nil {
+		h.hashed(l, kvHead, p)
 		return
 	}
 	if h.codes == nil || h.need.Scale == policy.ScaleToken {
@@ -326,6 +339,11 @@ func (h *sketch) add(n int) {
 			h.scratch.reader.Values(h.view, h.tokens, h.tokens+m, h.scratch.values)
 			h.values.Put(h.scratch.values, m)
 		}
+		h.tokens += m
+		return
+	}
+	if h.hashes != nil {
+		h.hashes.Put(keys, m)
 		h.tokens += m
 		return
 	}
@@ -467,7 +485,9 @@ func (h *Head) Listed(_ int, tokens []int32, q []float32, rows int, dst []float3
 func (h *Head) Clusters(int) *policy.Clusters { return &h.groups.view }
 
 // Trained implements policy.Scorer.
-func (h *Head) Trained(int) bool { return h.product == nil || h.product.Trained() }
+func (h *Head) Trained(int) bool {
+	return (h.product == nil || h.product.Trained()) && (h.hashes == nil || h.hashes.Trained())
+}
 
 // KeyScales implements policy.Scorer.
 func (h *Head) KeyScales(_ int, dst []float32) { copy(dst, h.fixed.scale) }

@@ -41,6 +41,8 @@ func MostSize(need policy.Sketch, dim, tokens int, stored bool, keys kvpage.Elem
 		}
 	case policy.SketchClusters:
 		s.clusters(&need.Clusters, dim, tokens)
+	case policy.SketchHashes:
+		s.hashes(&need, dim, tokens)
 	case policy.SketchProduct:
 		s.product(&need, dim, tokens, stored)
 	}
@@ -72,6 +74,12 @@ func (s *Size) clusters(need *policy.ClusterSketch, dim, tokens int) {
 	rate := max(1/float64(need.Size), least)
 	groups := min(int(float64(tokens)*rate)+4+8*(tokens/max(need.Segment, 1)), tokens)
 	s.Bytes += int64(4*groups*(row+1) + tokens*memberBytes(groups))
+}
+
+// hashes adds a Hashes.
+func (s *Size) hashes(need *policy.Sketch, dim, tokens int) {
+	x := NewHashes(dim, need.Bits, need.Rank/need.Bits)
+	s.Bytes += 4 * (int64((x.panelCount()*kernels.PanelCols+1)*dim+x.tables<<x.bits) + appended(tokens*x.tables, kernels.PanelCols*x.tables) + appended(tokens, kernels.PanelCols))
 }
 
 // product adds a Product.

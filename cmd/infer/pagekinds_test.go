@@ -175,7 +175,7 @@ var pageFlags = map[string]pageKind{
 	"model": aModel, "from": aModel, "embeddings": aModel, "embed --model": aModel,
 	"prompt-file": input, "prefix-file": input, "ids-file": input, "jsonl": input, "file": input, "data": input, "imatrix": input, "hardware": input, "fit": input, "contexts": input, "instance": input,
 	"kl-base": input, "api-key-file": input, "metrics-key-file": input, "decode-ids": input, "chat-template": input, "json-schema": inline, "grammar": inline,
-	"eval --trace": input, "trace": output, "timeline": output, "out": output, "html": output, "svg": output, "frontier": output, "lm-eval": output, "record-trace": output, "record-experts": output,
+	"eval --trace": input, "trace": output, "timeline": output, "out": output, "html": output, "svg": output, "frontier": output, "leaderboard": output, "lm-eval": output, "record-trace": output, "record-experts": output,
 	"save-kl-base": output, "decode-out": output, "dir": output, "socket": output, "csd stats --socket": input, "ready-file": output, "cpu-profile": output, "memory-profile": output,
 	"backend": anyText, "output": anyText, "system": anyText, "prompt": anyText, "stop": anyText, "alias": anyText, "cors": anyText, "against": anyText, "title": anyText, "format": anyText, "prompts": anyText, "workers": anyText,
 	"on-overflow": anyText, "clock": anyText, "keys": anyText, "store-fetch": anyText, "store-write": anyText, "reasoning": anyText, "log": anyText, "cache-salt": anyText, "tensor": anyText, "kv-rotate": anyText, "expert-bias": anyText,

@@ -119,6 +119,9 @@ func modelNames(runs []Run) []string {
 	return out
 }
 
+// taskSamplesMin is how many samples of a task a board has without a note: the bootstrap's variance of n is (n−1)/n of the truth.
+const taskSamplesMin = 5
+
 // newBoard ranks a group of one model.
 func newBoard(model string, g *Group, points []BytesPoint) (*Board, error) {
 	b := &Board{group: g, model: model, apart: g.Apart, Notes: g.Notes}
@@ -135,6 +138,13 @@ func newBoard(model string, g *Group, points []BytesPoint) (*Board, error) {
 	}
 	base := g.base(g.Series[0])
 	b.Full = cellOf(base, base, g.Metric)
+	_, own := difference(base.outcomes, base.outcomes, g.Metric)
+	for _, task := range own.scores {
+		if len(task) < taskSamplesMin {
+			b.Notes = append(b.Notes, fmt.Sprintf("%d samples a task: the bootstrap draws within tasks, and of so few it makes intervals that are too narrow", len(task)))
+			break
+		}
+	}
 	styles := charts{g}.styles()
 	lines := slices.DeleteFunc(g.lines(), func(line []*Series) bool { return line[0].canonical == base.canonical })
 	for _, line := range lines {

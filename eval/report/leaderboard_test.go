@@ -305,6 +305,20 @@ func TestLeaderboardModels(t *testing.T) {
 	}
 }
 
+// TestLeaderboardFewSamples: a board says where a task has so few samples that its intervals are too narrow.
+func TestLeaderboardFewSamples(t *testing.T) {
+	for n, want := range map[int]bool{4: true, 5: false} {
+		runs, err := Load([]string{boardRun(t, "r", 1024, n, []string{"a", "b"}, setting{"full", 8, 8, lost(nil)}, setting{"knorm:budget=25%", 2, 2, lost(nil)})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := NewLeaderboard(runs, Full, boardPoints)
+		if err != nil || strings.Contains(strings.Join(l.Boards[0].Notes, "\n"), "4 samples a task") != want {
+			t.Errorf("%d: %v %q", n, err, l.Boards[0].Notes)
+		}
+	}
+}
+
 // TestLeaderboardBrokenRuns: files of a run that were cut, changed or doubled are one line, not fewer samples.
 func TestLeaderboardBrokenRuns(t *testing.T) {
 	for name, c := range map[string]struct {

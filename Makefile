@@ -147,7 +147,7 @@ FRONTIER_CASES = $(foreach b,$(FRONTIER_SHARES),--policy "tailcodes:budget=$b" -
   --policy "quest:budget=$b,dense_layers=0" --policy "leoam:budget=$b" --policy "infinigen:budget=$b,alpha=8,dense_layers=0" --policy "sparq:budget=$b" \
   --policy "hillinfer:alpha=$b,score=int4" --policy "kvswap:budget=$b,query=exact,rank=50%" --policy "double_sparsity:budget=$b,dense_layers=0" \
   --policy "rocketkv:budget=$b" --policy "vattention:select=pqcache,budget=$b,epsilon=30%" --policy "oracle:budget=$b") \
-  --policy magicpig --policy magicpig:tables=75 --policy magicpig:bits=9,tables=120 --policy magicpig:bits=8,tables=20,full_layers=0 --policy magicpig:bits=6,tables=10,full_layers=0
+  --policy magicpig --policy magicpig:bits=8,tables=20,full_layers=0 --policy magicpig:bits=6,tables=10,full_layers=0
 frontier: build ## KL from full over bytes moved a token, every selector, 10 rows of DATA, two models and lengths; hours, resumable, in RUNS
 	for m in smollm2:135m/32 gemma3:270m/128; do for n in $(FRONTIER_LENGTHS); do \
 	  bin/infer eval --suite agreement --data $(DATA) --tasks $(FRONTIER_TASKS) --limit 2 --tokens 16 --model $${m%/*} --max-context $$n --out $(RUNS)/$${m%%:*}-$$n \

@@ -89,7 +89,7 @@ func (f *Shared) askAll(later bool) {
 		x := &f.asking[i]
 		hl := &x.h.layers[x.layer]
 		if hl.request.done != nil && x.h.rank.Serial() {
-			f.awaitScores(hl.request.done)
+			awaitScores(f, hl.request.done)
 		} else if later {
 			continue
 		}
@@ -268,7 +268,7 @@ func (h *driveScoring) await(a *scoreRequest) error {
 	if a.done == nil {
 		return nil
 	}
-	h.c.t.f.awaitScores(a.done)
+	awaitScores(h.c.t.f, a.done)
 	h.use.BlockBytes += a.blocks
 	h.use.ScanBytes += int64(a.timing.ScanBytes)
 	h.use.DriveTokens += a.cold
@@ -282,7 +282,7 @@ func (h *driveScoring) await(a *scoreRequest) error {
 func (l *driveLayer) abandon(f *Shared) {
 	if l.open && l.request.done != nil {
 		l.request.cancel()
-		f.awaitScores(l.request.done)
+		awaitScores(f, l.request.done)
 	}
 	l.open = false
 }

@@ -135,7 +135,7 @@ func (s *selector) cut(n int32) {
 			continue
 		}
 		index.Indexed().Cut(int(n))
-		for g := range index.Heads() {
+		for g := range s.t.f.o.Shape.Layers[layer].KV.Heads {
 			pos := s.t.seq.PositionList(layer, g)
 			left, _ := slices.BinarySearch(pos, n)
 			index.Head(g).Cut(pos[:left])

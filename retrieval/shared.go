@@ -99,7 +99,7 @@ func (f *Shared) begin(talk func()) { clock.Go(f.o.Clock, talk) }
 func (f *Shared) await(over <-chan struct{}) { clock.Wait(f.o.Clock, over, nil) }
 
 // awaitScores is await of a drive's scores.
-func (f *Shared) awaitScores(over <-chan struct{}) {
+func awaitScores(f *Shared, over <-chan struct{}) {
 	c := clock.Or(f.o.Clock)
 	from := c.Now()
 	f.await(over)

@@ -134,7 +134,7 @@ func (b *Bounds) ScoreSides(dst []float32, dims []int32, low []bool, q []float32
 
 // Bounds implements policy.Scorer.
 func (h *Head) Bounds(_, block int, only []int32, q []float32, rows int, dst []float32) {
-	b := h.boundsOf(block)
+	b := boundsOf(h.bounds, block)
 	h.countBounds(b, only)
 	if only == nil {
 		b.Score(dst, q, rows)
@@ -152,14 +152,14 @@ func (h *Head) Bounds(_, block int, only []int32, q []float32, rows int, dst []f
 
 // SideDims implements policy.Scorer.
 func (h *Head) SideDims(_, block int, dims []int32, low []bool, q []float32, rows int, dst []float32) {
-	b := h.boundsOf(block)
+	b := boundsOf(h.bounds, block)
 	h.readBytes += int64(2 * len(dims) * b.Blocks())
 	b.ScoreSides(dst, dims, low, q, rows)
 }
 
-// boundsOf are those of blocks of a size.
-func (h *Head) boundsOf(block int) *Bounds {
-	for _, b := range h.bounds {
+// boundsOf are those of all that are of blocks of a size.
+func boundsOf(all []*Bounds, block int) *Bounds {
+	for _, b := range all {
 		if b.Block == block {
 			return b
 		}

@@ -121,9 +121,6 @@ func New(need policy.Sketch, kvHeads, dim int) *Index {
 // Head is the part of a KV head.
 func (x *Index) Head(kvHead int) *Head { return &x.heads[kvHead] }
 
-// Heads is the number of KV heads.
-func (x *Index) Heads() int { return len(x.heads) }
-
 // Reset empties the index: it is built again from the next view.
 func (x *Index) Reset() {
 	for i := range x.heads {

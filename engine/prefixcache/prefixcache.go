@@ -72,7 +72,7 @@ func Use(e *engine.Engine, store *contexts.Store, name string) (*Cache, error) {
 		if err := c.fingerprint(); err != nil {
 			return nil, fmt.Errorf("prefixcache: %w", err)
 		}
-		if b, forGood := store.Borrower(); b != nil {
+		if b, forGood := contexts.Borrower(store); b != nil {
 			if err := e.Lend(b, forGood); err != nil {
 				return nil, fmt.Errorf("prefixcache: what keeps prompts in host memory: %w", err)
 			}

@@ -150,9 +150,9 @@ func (s *Store) Rule() Rule { return s.o.Rule }
 // Empty reports whether there is no tier.
 func (s *Store) Empty() bool { return s == nil || len(s.tiers) == 0 }
 
-// Borrower is the tier in bytes that belong to running texts (Spec.Lent); nil = there is none. What lies by a placement needs its bytes for
+// Borrower is a store's tier in bytes that belong to running texts (Spec.Lent); nil = there is none. What lies by a placement needs its bytes for
 // good.
-func (s *Store) Borrower() (b kvmanager.Borrower, forGood bool) {
+func Borrower(s *Store) (b kvmanager.Borrower, forGood bool) {
 	if s == nil {
 		return nil, false
 	}

@@ -27,8 +27,9 @@ type Pace struct {
 	step   float64 // seconds of a decode step without prompts, lately
 	texts  int     // of that step
 	since  int     // passes with prompts and steps since then
-	steps  line    // of decode steps, by their texts
+	steps  sizes   // of decode steps, by their texts
 	prompt line    // of what prompts add to a pass, by their tokens
+	over   surprise // of passes with prompts and steps
 }
 
 // Note takes in what a pass took that decoded a token of each of so many texts and read so many prompt tokens beside them.
@@ -40,11 +41,15 @@ func (p *Pace) Note(texts, tokens int, took time.Duration) {
 			p.step = s // not of others
 		}
 		p.step += (s - p.step) / 8
-		p.steps.note(float64(texts), s)
+		p.steps.note(texts, s)
 		p.texts, p.since = texts, 0
 	case texts == 0:
 		p.prompt.note(float64(tokens), s)
-	default: // a row costs half of its part in the pass at least, whatever the step was measured to take
+	default:
+		if p.step > 0 && p.prompt.known() {
+			p.over.note(s / (p.stepOf(texts) + p.prompt.of(tokens)))
+		}
+		// a row costs half of its part in the pass at least, whatever the step was measured to take
 		p.prompt.note(float64(tokens), max(s-p.step, s/2*float64(tokens)/float64(texts+tokens)))
 		p.since++
 	}
@@ -61,10 +66,10 @@ func (p *Pace) Budget(texts, prompts int) int {
 	case !p.prompt.known():
 		return leastBudget
 	}
-	step := p.step * float64(max(texts, p.texts)) / float64(p.texts)
+	step := p.stepOf(texts)
 	least, gap := leastBudget, mostSteps*p.all(step, texts, prompts)
 	if p.Target > 0 {
-		least, gap = rowsTogether, p.Target.Seconds()
+		least, gap = rowsTogether, p.Target.Seconds()/p.over.most()
 	}
 	n := min(max(p.prompt.within(gap-step), least), mostBudget)
 	if over := (n + texts) % rowsTogether; n-over >= least {
@@ -73,8 +78,13 @@ func (p *Pace) Budget(texts, prompts int) int {
 	return n
 }
 
-// all is what a step of so many texts takes once all prompts decode too: by the line, on which steps of few texts say little, but no
-// more than if half of a step were its texts'.
+// stepOf is what a step of so many texts takes, by the last ones.
+func (p *Pace) stepOf(texts int) float64 {
+	return p.step * float64(max(texts, p.texts)) / float64(p.texts)
+}
+
+// all is what a step of so many texts takes once all prompts decode too: as steps of so many took, but no more than if half of a step were
+// its texts', since those may have been longer.
 func (p *Pace) all(step float64, texts, prompts int) float64 {
 	return max(step, min(p.steps.of(texts+prompts), step*(1+float64(prompts)/float64(2*texts))))
 }

@@ -280,6 +280,57 @@ func TestPaceFollowsTheTexts(t *testing.T) {
 	}
 }
 
+// TestTargetHolds: where passes take now longer and now shorter than they should, few pass the target, and most of it is used.
+func TestTargetHolds(t *testing.T) {
+	const target, texts = 60 * time.Millisecond, 4
+	noise, p := rand.New(rand.NewPCG(3, 4)), Pace{Target: target}
+	cost := func(tokens int) time.Duration {
+		return time.Duration((8 + 0.5*float64(tokens)) * (1 + 0.15*noise.NormFloat64()) * float64(time.Millisecond))
+	}
+	p.Note(0, 512, cost(512))
+	late, passes, tokens := 0, 0, 0
+	for range 4000 {
+		n := p.Budget(texts, 4)
+		took := cost(n)
+		if n > 0 {
+			passes, tokens = passes+1, tokens+n
+			if took > target {
+				late++
+			}
+		}
+		p.Note(texts, n, took)
+	}
+	if late > passes/40 {
+		t.Errorf("%d of %d passes were later than the target", late, passes)
+	}
+	if each := tokens / passes; each < 48 { // 104 tokens take the target; 66 with two and a third deviations to spare
+		t.Errorf("%d tokens a pass", each)
+	}
+}
+
+// TestSizes: what was not measured lies between what was, or a quarter of a doubling beyond it.
+func TestSizes(t *testing.T) {
+	var s sizes
+	if got := s.of(3); got != 0 {
+		t.Errorf("nothing is known, got %g", got)
+	}
+	for range 50 {
+		s.note(2, 0.010)
+		s.note(6, 0.018)
+	}
+	for size, want := range map[int]float64{1: 0.010, 2: 0.010, 3: 0.012, 5: 0.016, 6: 0.018, 12: 0.0225} {
+		if got := s.of(size); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%d take %g, want %g", size, got, want)
+		}
+	}
+	for range 100 { // one size for long says nothing of the others
+		s.note(2, 0.020)
+	}
+	if got := s.of(6); math.Abs(got-0.018) > 1e-9 {
+		t.Errorf("6 take %g, want 0.018", got)
+	}
+}
+
 // TestLine: from noisy figures of two sizes, then of one for long, a line keeps what it takes at once and what each adds.
 func TestLine(t *testing.T) {
 	for name, first := range map[string]float64{"small": 16, "large": 480} {

@@ -117,6 +117,9 @@ func (w *workspace) plan(d *decodeGroup, kept int, keep bool) int {
 		kept = w.planChosen(d, kept, keep)
 	} else {
 		from, to := v.tileRange(d.span)
+		if v.inside(d.span) { // no task has to look at positions
+			d.span = everything
+		}
 		step := chunkTiles(to - from)
 		parts := v.parts()
 		for i := range parts {
@@ -156,13 +159,13 @@ type listed struct{ seq, g, part, from, to int }
 // fillList lists the tiles of a task, last saying whether it is its row's last: all others see all tokens of their tiles where there
 // is no window, so that rows of one sequence share their lists.
 func (w *workspace) fillList(k *worker, t *decodeTask, d *decodeGroup, last bool) {
-	now := listed{d.seq, d.g, t.part, t.from, t.to}
 	if last || d.selected || w.p.Window > 0 || w.p.Chunk > 0 {
-		now.seq = -1
-	} else if now == k.listed {
+		k.listed.seq = -1
+	} else if now := (listed{d.seq, d.g, t.part, t.from, t.to}); now != k.listed {
+		k.listed = now
+	} else {
 		return
 	}
-	k.listed = now
 	if d.selected {
 		w.pickTiles(k, t, d)
 		return

@@ -36,6 +36,9 @@ func (v *View) tileCount() int {
 // span is a range of positions, both ends included.
 type span struct{ low, high int32 }
 
+// everything holds every position.
+var everything = span{low: math.MinInt32, high: math.MaxInt32}
+
 // sees is the range of positions that a query at a position sees.
 func (p *Params) sees(at int32) span {
 	s := span{low: math.MinInt32, high: at}
@@ -54,6 +57,19 @@ func (p *Params) seen(at []int32) span {
 		return span{low: 0, high: -1}
 	}
 	return span{low: p.sees(slices.Min(at)).low, high: slices.Max(at)}
+}
+
+// inside reports whether the span has no lower end and holds the view's last position, so all: positions ascend.
+func (v *View) inside(s span) bool {
+	pages := v.Recent
+	if len(pages) == 0 {
+		pages = v.Pages
+	}
+	if s.low != math.MinInt32 || len(pages) == 0 {
+		return false
+	}
+	last := &pages[len(pages)-1]
+	return last.N > 0 && last.Pos[last.N-1] <= s.high
 }
 
 // tileRange is the smallest range of tiles that holds every token with a position in the span, without looking at more
@@ -154,7 +170,7 @@ func (l *list) fill(p *part, from, to int, s span) {
 		if n < tileTokens {
 			mask = uint16(1<<max(n, 0) - 1)
 		}
-		if n > 0 && (page == firstPage || page == lastPage) {
+		if n > 0 && (page == firstPage || page == lastPage) && s != everything {
 			pos := pg.Pos[in*tileTokens:][:n]
 			if pos[0] < s.low || pos[n-1] > s.high {
 				mask = s.mask(pos)

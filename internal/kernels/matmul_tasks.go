@@ -36,7 +36,7 @@ func (j *matmulJob) integerTask(t *matmulTask, s *matmulScratch) {
 		}
 		for _, g := range j.acts.groups[from:t.to] {
 			run := kernelFor(kernels.dot, g.rows)
-			if g.rows < maxGroup {
+			if g.rows < maxGroup || q.Add {
 				ownRows(q.Dst[g.first*q.W.rows+row0:], g.rows, q.W.rows, rows)
 			}
 			if rows == tileRows && !q.Add {

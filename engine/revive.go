@@ -138,11 +138,12 @@ func (r *revival) swapBlocks(st *pruneStage) error {
 	return nil
 }
 
-// move makes blocks of the stage's layers inactive and active. On tiers the former go down and the latter come up while the layers
+// move makes blocks of the stage's layers inactive and active; layers that read an earlier one's keys and values follow it. On tiers the
+// former go down and the latter come up while the layers
 // compute, each of which waits for what it reads; a policy that waits stands still for both here.
 func (r *revival) move(st *pruneStage, size int32) (err error) {
-	text, seq := r.s.text, r.s.text.Seq()
-	for layer := st.layer + 1; layer <= st.until && err == nil; layer++ {
+	text, seq, layers := r.s.text, r.s.text.Seq(), r.s.e.cache
+	for layer := layers.Next(st.layer); layer >= 0 && layer <= st.until && err == nil; layer = layers.Next(layer) {
 		for _, b := range st.swap.Offload {
 			err = errors.Join(err, seq.Swaps().Deactivate(layer, b*size, (b+1)*size))
 		}
@@ -151,7 +152,7 @@ func (r *revival) move(st *pruneStage, size int32) (err error) {
 	if waits && err == nil {
 		err = text.AwaitSwaps()
 	}
-	for layer := st.layer + 1; layer <= st.until && err == nil; layer++ {
+	for layer := layers.Next(st.layer); layer >= 0 && layer <= st.until && err == nil; layer = layers.Next(layer) {
 		for _, b := range st.swap.Load {
 			if seq.Swaps().Inactive(layer, b*size) {
 				err = errors.Join(err, seq.Swaps().Activate(layer, b*size))

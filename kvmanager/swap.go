@@ -36,6 +36,9 @@ func (x *Swaps) Deactivate(layer int, from, to int32) error {
 	if x.inactive[key] != nil {
 		return fmt.Errorf("kvmanager: positions %d to %d of layer %d are inactive already: %w", from, to-1, layer, ErrPlan)
 	}
+	if !x.s.m.o.Layers.Keeps(layer) {
+		return fmt.Errorf("kvmanager: layer %d keeps no tokens: %w", layer, ErrPlan)
+	}
 	first, n, pos := make([]int, x.s.m.heads(layer)), 0, []int32(nil)
 	for g := range first {
 		lo, hi := x.s.lists.at(layer, g).between(from, to)

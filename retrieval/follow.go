@@ -48,9 +48,11 @@ type Swapping struct {
 
 // BeginSwap notes what layers first to last show.
 func (t *Sequence) BeginSwap(first, last int) *Swapping {
-	x := &Swapping{t: t, first: first}
-	for layer := first; layer <= last; layer++ {
-		x.was = append(x.was, slices.Clone(t.seq.PositionList(layer, 0)))
+	x := &Swapping{t: t, first: first, was: make([][]int32, last+1-first)}
+	for layer := range x.was {
+		if t.f.o.Shape.Layers.Keeps(first + layer) {
+			x.was[layer] = slices.Clone(t.seq.PositionList(first+layer, 0))
+		}
 	}
 	return x
 }
@@ -67,9 +69,9 @@ func (x *Swapping) Layers(from, to int) error {
 
 // Layer brings what is kept beside a layer's pages in line with what it shows now, once all of it has come and gone. fresh are the
 // positions, ascending, whose keys and values were computed: they are in memory afterwards, until the layer is released.
-// Layers before those that swap, and a nil Swapping, have nothing to follow.
+// Layers before those that swap or without keys of their own, and a nil Swapping, have nothing to follow.
 func (x *Swapping) Layer(layer int, fresh []int32) error {
-	if x == nil || layer < x.first {
+	if x == nil || layer < x.first || !x.t.f.o.Shape.Layers.Keeps(layer) {
 		return nil
 	}
 	t := x.t

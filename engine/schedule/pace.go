@@ -24,11 +24,11 @@ type Pace struct {
 	// prompts cost less a token. A budget is leastBudget tokens at least, under a target rowsTogether.
 	Target time.Duration
 
-	step   float64 // seconds of a decode step without prompts, lately
-	texts  int     // of that step
-	since  int     // passes with prompts and steps since then
-	steps  sizes   // of decode steps, by their texts
-	prompt line    // of what prompts add to a pass, by their tokens
+	step   float64  // seconds of a decode step without prompts, lately
+	texts  int      // of that step
+	since  int      // passes with prompts and steps since then
+	steps  sizes    // of decode steps, by their texts
+	prompt line     // of what prompts add to a pass, by their tokens
 	over   surprise // of passes with prompts and steps
 }
 

@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 
 	"terrace/weights/gguf"
 )
@@ -14,7 +15,7 @@ const layoutKey = "terrace.rope.layout"
 // rowOrder maps a row of the written tensor to the row of the source that it holds; nil = as they are.
 type rowOrder func(row int) int
 
-var rotated = regexp.MustCompile(`^blk\.\d+\.attn_(q|k)\.(weight|bias)$`)
+var rotated = regexp.MustCompile(`^blk\.(\d+)\.attn_(q|k)\.(weight|bias)$`)
 
 // interleave returns the order in which the rows of heads of dim rows are written so that rotary pairs are neighbours. Only
 // the first rot rows of a head rotate; the others stay.
@@ -42,22 +43,15 @@ func ordersFor(meta *gguf.Meta, tensors []*gguf.Tensor) ([]rowOrder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
-	heads, err := meta.Int(arch + ".attention.head_count")
-	if err != nil {
-		return nil, fmt.Errorf("convert: %w", err)
-	}
-	kvHeads, err := meta.Int(arch + ".attention.head_count_kv")
-	if err != nil {
-		return nil, fmt.Errorf("convert: %w", err)
-	}
+	keys := map[string]string{"q": arch + ".attention.head_count", "k": arch + ".attention.head_count_kv"}
 	for i, t := range tensors {
 		m := rotated.FindStringSubmatch(t.Name)
 		if m == nil {
 			continue
 		}
-		n := heads
-		if m[1] == "k" {
-			n = kvHeads
+		n, err := ofLayer(meta, keys[m[2]], m[1])
+		if err != nil {
+			return nil, fmt.Errorf("convert: %w", err)
 		}
 		rows := t.Shape[0]
 		if n < 1 || rows%(2*n) != 0 {
@@ -72,4 +66,17 @@ func ordersFor(meta *gguf.Meta, tensors []*gguf.Tensor) ([]rowOrder, error) {
 		orders[i] = interleave(rows/n, rot)
 	}
 	return orders, nil
+}
+
+// ofLayer is a number that all layers share, or that each has its own of.
+func ofLayer(meta *gguf.Meta, key, layer string) (int, error) {
+	each, err := meta.Ints(key)
+	if err != nil {
+		return meta.Int(key)
+	}
+	at, err := strconv.Atoi(layer)
+	if err != nil || at >= len(each) {
+		return 0, fmt.Errorf("%s has %d numbers, none of layer %s: %w", key, len(each), layer, gguf.ErrFormat)
+	}
+	return each[at], nil
 }

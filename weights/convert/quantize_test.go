@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -291,13 +292,37 @@ func TestSourceCut(t *testing.T) {
 	}
 }
 
+// TestOrderOfHybrids: a layer's rows are ordered by its own heads, where others have none.
+func TestOrderOfHybrids(t *testing.T) {
+	m := &gguf.Meta{}
+	m.Set(layoutKey, "neox")
+	m.Set("general.architecture", "granitehybrid")
+	m.Set("granitehybrid.attention.head_count", 4)
+	m.Set("granitehybrid.attention.head_count_kv", []int32{0, 2, 0, 1})
+	for layer, want := range map[int][]int{1: {0, 2, 1, 3, 4, 6, 5, 7}, 3: {0, 4, 1, 5, 2, 6, 3, 7}} {
+		orders, err := ordersFor(m, []*gguf.Tensor{gguf.NewTensor(fmt.Sprintf("blk.%d.attn_k.weight", layer), quant.F32, []int{8, 2}, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]int, len(want))
+		for row := range got {
+			got[row] = orders[0](row)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("layer %d: rows %d, want %d", layer, got, want)
+		}
+	}
+}
+
 func TestOrderRefusals(t *testing.T) {
-	tensors := []*gguf.Tensor{gguf.NewTensor("blk.0.attn_q.weight", quant.F32, []int{6, 2}, nil)}
+	tensors := []*gguf.Tensor{gguf.NewTensor("blk.0.attn_q.weight", quant.F32, []int{6, 2}, nil), gguf.NewTensor("blk.0.attn_k.weight", quant.F32, []int{4, 2}, nil)}
 	for name, change := range map[string]func(m *gguf.Meta){
 		"layout": func(m *gguf.Meta) { m.Set(layoutKey, "norm") },
 		"arch":   func(m *gguf.Meta) { m.Delete("general.architecture") },
 		"heads":  func(m *gguf.Meta) { m.Delete("llama.attention.head_count") },
 		"kv":     func(m *gguf.Meta) { m.Delete("llama.attention.head_count_kv") },
+		"none":   func(m *gguf.Meta) { m.Set("llama.attention.head_count_kv", []int32{0}) },
+		"short":  func(m *gguf.Meta) { m.Set("llama.attention.head_count_kv", []int32{}) },
 		"odd":    func(m *gguf.Meta) {},
 	} {
 		m := &gguf.Meta{}

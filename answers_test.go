@@ -62,7 +62,7 @@ func tokens(t *testing.T, s *terrace.Session) int {
 	return kv.Tokens
 }
 
-// TestContextIsFull: an answer without a limit ends where the context does, whose last token need not be read, of a model as of a session; a
+// TestContextIsFull: an answer without a limit ends where the context does, of which the last token need not be read, of a model as of a session; a
 // prompt that fills it leaves a model no room for an answer, and is said to be too long, as a text and as a chat.
 func TestContextIsFull(t *testing.T) {
 	const context = 128
@@ -73,11 +73,11 @@ func TestContextIsFull(t *testing.T) {
 		s := session(t, m, prompt)
 		read := tokens(t, s)
 		again := taken(t, s.Generate(t.Context(), terrace.Settings{Seed: 3, IgnoreEnd: true}))
-		if of.Finish != "length" || again.Finish != "length" || of.Use.PromptTokens != read || len(of.Tokens) != context-read+1 || !slices.Equal(of.Tokens, again.Tokens) {
+		if of.Finish != "length" || again.Finish != "length" || of.Use.PromptTokens != read || len(of.Tokens) != context-read || !slices.Equal(of.Tokens, again.Tokens) {
 			t.Errorf("%d tokens of a prompt: %d %s of a model, %d %s of a session, in a context of %d", read, len(of.Tokens), of.Finish, len(again.Tokens), again.Finish, context)
 		}
-		if kv, err := s.KV(); err != nil || kv.Tokens != context {
-			t.Errorf("a session whose context is full holds %d tokens of %d, %v", kv.Tokens, context, err)
+		if kv, err := s.KV(); err != nil || kv.Tokens != context-1 {
+			t.Errorf("a session whose context is full has read %d tokens of %d, %v", kv.Tokens, context, err)
 		}
 		if err := s.Read(t.Context(), "x"); !errors.Is(err, terrace.ErrContext) {
 			t.Errorf("more text in a full context: %v", err)

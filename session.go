@@ -206,7 +206,7 @@ func (s *Session) step(ctx context.Context, g *generation) (p Piece, more bool, 
 			}
 			g.tokens++
 		}
-		if more = goes && s.s.Tokens() < e.Options().Context; more {
+		if more = goes && s.s.Tokens()+1 < e.Options().Context; more {
 			if err := s.s.Decode(id); err != nil {
 				return err
 			}

@@ -173,11 +173,11 @@ func (g *Generation) decode(ctx context.Context, s *Session) (err error) {
 		read = func(id int) error { return ahead.read(id, g.left()) }
 	}
 	return g.Run(ctx, shownLogits{s, g.r.OnLogits}, func(id int) error {
-		if len(s.tokens)+1 > s.e.o.Context {
-			if g.r.Overflow != OverflowShift {
-				g.End("context")
-				return nil
-			}
+		switch room := s.e.o.Context - len(s.tokens) - 1; {
+		case room <= 0 && g.r.Overflow != OverflowShift:
+			g.End("context")
+			return nil
+		case room < 0:
 			dropped, err := s.shift(ctx)
 			if err != nil {
 				return err

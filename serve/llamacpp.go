@@ -44,6 +44,17 @@ type llamaReply struct {
 	StopWord  *string      `json:"stopping_word,omitzero"`
 	Cached    *int         `json:"tokens_cached,omitzero"`
 	Timings   *timingsJSON `json:"timings,omitzero"`
+	// Of each token, where n_probs asks for them.
+	Probabilities []tokenProbability `json:"completion_probabilities,omitzero"`
+}
+
+// tokenProbability is a token with the logarithm of its probability; of one that was chosen, with the likeliest in its place.
+type tokenProbability struct {
+	ID      int                `json:"id"`
+	Token   string             `json:"token"`
+	Bytes   []int              `json:"bytes"`
+	Logprob float32            `json:"logprob"`
+	Top     []tokenProbability `json:"top_logprobs,omitzero"`
 }
 
 // llamaHints are fields of this API alone.
@@ -89,7 +100,7 @@ func (s llamaCPP) llamaAnswer(w http.ResponseWriter, r *http.Request, in *llamaR
 	if req.StreamText {
 		out := &stream{w: w, r: r}
 		err := out.events(reply, func(e Event) error {
-			if e.Text == "" && e.Finish == "" {
+			if e.Text == "" && e.Finish == "" && (req.Logprobs < 0 || len(e.Tokens) == 0) {
 				return nil
 			}
 			return out.send("", in.part(name, reply, e))
@@ -111,9 +122,10 @@ func (f *llamaRequest) apply(s *Server, r *Request) error {
 	if err := f.openAIFields.apply(s, r); err != nil {
 		return err
 	}
+	if r.Logprobs == 0 {
+		r.Logprobs = -1
+	}
 	switch {
-	case r.Logprobs >= 0:
-		return badField("n_probs", "answers of this API have no place for it; /v1/completions has")
 	case is(f.Echo):
 		return badField("echo", "the prompt is not repeated here; /v1/completions does")
 	case f.Predict != nil && f.MaxTokens != nil && *f.Predict != *f.MaxTokens:
@@ -137,6 +149,9 @@ func (f *llamaRequest) part(name string, reply *Reply, e Event) llamaReply {
 	if is(f.Tokens) || is(f.ReturnTokenIDs) {
 		out.Tokens = tokenIDs(e.Tokens)
 	}
+	if f.NProbs != nil && *f.NProbs > 0 {
+		out.Probabilities = probabilities(e.Tokens)
+	}
 	if e.Finish == "" {
 		return out
 	}
@@ -149,6 +164,18 @@ func (f *llamaRequest) part(name string, reply *Reply, e Event) llamaReply {
 		*out.Truncated = e.Cut != ""
 	}
 	return out
+}
+
+// probabilities are the tokens of an event as llama.cpp lists them.
+func probabilities(tokens []Token) []tokenProbability {
+	list := make([]tokenProbability, len(tokens))
+	for i, t := range tokens {
+		list[i] = tokenProbability{t.ID, t.Name, numbers(t.Own), t.Logprob, make([]tokenProbability, len(t.Top))}
+		for j, x := range t.Top {
+			list[i].Top[j] = tokenProbability{ID: x.ID, Token: x.Name, Bytes: numbers(x.Own), Logprob: x.Logprob}
+		}
+	}
+	return list
 }
 
 // slots answers GET /slots: the places of the batch, taken from the first on.

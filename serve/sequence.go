@@ -254,7 +254,7 @@ func (q *sequence) step(context int) (more bool, err error) {
 		q.top.Fill(&t)
 	}
 	q.tokens = append(q.tokens, t)
-	if more && q.session.Tokens()+1 > context {
+	if more && q.session.Tokens()+1 >= context {
 		q.gen.End("context")
 		more = false
 	}

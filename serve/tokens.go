@@ -3,6 +3,7 @@ package serve
 import (
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"terrace/model"
 	"terrace/tokenizer"
@@ -19,9 +20,11 @@ func init() {
 	})
 }
 
+// tokenPiece is a token and the bytes that it adds to the text: a string, or numbers where they are part of a character; a control token's
+// name.
 type tokenPiece struct {
-	ID    int    `json:"id"`
-	Piece string `json:"piece"`
+	ID    int `json:"id"`
+	Piece any `json:"piece"`
 }
 
 // tokenizeRequest is llama.cpp's (content), or vLLM's (prompt), which lm-evaluation-harness sends.
@@ -76,11 +79,10 @@ func (s tokenAPI) tokenize(w http.ResponseWriter, r *http.Request) error {
 		}{ids})
 	}
 	pieces := make([]tokenPiece, len(ids))
-	d := s.o.Tokenizer.NewStartDetokenizer()
 	for i, id := range ids {
-		pieces[i] = tokenPiece{id, d.Push(id)}
-		if pieces[i].Piece == "" {
-			pieces[i].Piece = s.o.Tokenizer.TokenText(id)
+		name, own := s.o.Tokenizer.TokenView(id)
+		if pieces[i] = (tokenPiece{id, name}); !utf8.Valid(own) {
+			pieces[i].Piece = numbers(own)
 		}
 	}
 	return writeJSON(w, http.StatusOK, struct {

@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
 
 	"terrace/engine"
 )
@@ -48,5 +51,40 @@ func TestRemoteTokenizer(t *testing.T) {
 	}
 	if dig(t, text, "chat_template") != b.tok.Template() || dig(t, text, "model_max_length") != 256.0 {
 		t.Errorf("info: %s", text)
+	}
+}
+
+// TestPiecesMakeTheText: pieces are each token's own bytes, as numbers where they are part of a character, and make the text again.
+func TestPiecesMakeTheText(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 256}, Options{})
+	for _, text := range []string{"a b", "é🎉 日本", " x\n"} {
+		body, err := json.Marshal(map[string]any{"content": text, "with_pieces": true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, out := b.post("/tokenize", string(body))
+		var got struct{ Tokens []tokenPiece }
+		if err := json.Unmarshal([]byte(out), &got, json.MatchCaseInsensitiveNames(true)); err != nil {
+			t.Fatal(err)
+		}
+		var whole []byte
+		for _, x := range got.Tokens {
+			switch piece := x.Piece.(type) {
+			case string:
+				whole = append(whole, piece...)
+			case []any:
+				var own []byte
+				for _, c := range piece {
+					own = append(own, byte(c.(float64)))
+				}
+				if utf8.Valid(own) {
+					t.Errorf("%q: %q is a character, and written as numbers", text, own)
+				}
+				whole = append(whole, own...)
+			}
+		}
+		if string(whole) != text {
+			t.Errorf("the pieces of %q make %q: %s", text, whole, out)
+		}
 	}
 }

@@ -15,10 +15,10 @@ const (
 )
 
 // dropAdvice says why what a policy dropped helped nobody: of a prompt and later tokens behind it, held stay a layer and KV head;
-// freed is the bytes that the drop freed, -1 = not known. Empty where the drop may well help.
+// freed is the bytes that the drop freed, -1 = not known. Empty where the drop may well help, or where a sliding window alone dropped.
 func dropAdvice(spec *policy.Spec, prompt, later, held int, freed int64) string {
 	dropped := prompt + later - held
-	if held <= 0 || dropped <= 0 {
+	if held <= 0 || dropped <= 0 || spec.Lossless() {
 		return ""
 	}
 	if window := spec.Unscored(); window >= held-later && dropped < prompt {

@@ -32,12 +32,20 @@ type fitScoresCommand struct {
 func newFitScores(a *app) *cobra.Command {
 	c := &fitScoresCommand{app: a}
 	cmd := &cobra.Command{
-		Use:     "fit-scores",
+		Use:     "fit-scores [MODEL]",
 		Short:   "Train the small map by which kvzap guesses kvzip's scores, or find where queries stand for triattention",
 		Long:    "Read a text in chunks as kvzip_plus does, each twice, and train a map a layer from hidden states to the logarithms of its scores: one matrix (ridge regression), or with --width two with GELU between them (AdamW). The file has the form that nvidia/KVzap-FORM-MODEL has on the hub; kvzap:weights=@FILE reads both. Take a text like those that the model is for, of ten thousand tokens and more. Printed is how much of the scores' variance the maps foretell (R²) on the last twentieth of the chunks, which they have not seen. Memory: 4 · hidden size · --sample bytes a chunk and layer. With --for triattention nothing is trained: the file has the mean of each head's queries before RoPE, plane by plane, and their mean length, which triattention:stats=@FILE reads; printed is how concentrated they are (|mean query| over mean length, 1: all the same).",
-		Example: "  infer fit-scores -m smollm2:135m --file book.txt --out smollm2.kvzap.safetensors\n  infer generate -m smollm2:135m -f question.txt --policy kvzap:weights=@smollm2.kvzap.safetensors,budget=30%\n  infer fit-scores -m smollm2:135m --file book.txt --for triattention --out smollm2.queries.safetensors",
-		Args:    noArgs,
+		Example: "  infer fit-scores smollm2:135m --file book.txt --out smollm2.kvzap.safetensors\n  infer generate -m smollm2:135m -f question.txt --policy kvzap:weights=@smollm2.kvzap.safetensors,budget=30%\n  infer fit-scores -m smollm2:135m --file book.txt --for triattention --out smollm2.queries.safetensors",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageErrorf("fit-scores takes one model (%d given)", len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				c.load.model = args[0]
+			}
 			c.changed = cmd.Flags().Changed
 			return c.run()
 		},

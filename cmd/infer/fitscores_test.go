@@ -22,7 +22,7 @@ func TestFitScores(t *testing.T) {
 	}
 	for _, width := range []string{"0", "3"} {
 		map1 := at("w" + width + ".safetensors")
-		code, out, errs := runCommand("fit-scores", "-m", at("m.gguf"), "--file", at("text.txt"), "--chunk", "40", "--chunks", "6", "--sample", "30", "--width", width, "--epochs", "2", "-o", map1, "--json")
+		code, out, errs := runCommand("fit-scores", at("m.gguf"), "--file", at("text.txt"), "--chunk", "40", "--chunks", "6", "--sample", "30", "--width", width, "--epochs", "2", "-o", map1, "--json")
 		var said struct {
 			Layers, Tokens int
 			HeldOut        int `json:"held_out"`
@@ -73,6 +73,7 @@ func TestFitScores(t *testing.T) {
 		code int
 		says string
 	}{
+		"two models":   {[]string{"a", "b", "-f", "x"}, exitUsage, "one model"},
 		"no text":      {[]string{"-m", at("m.gguf")}, exitUsage, "--file"},
 		"no policy":    {[]string{"-m", at("m.gguf"), "-f", at("text.txt"), "--for", "h2o"}, exitUsage, "kvzap or triattention"},
 		"trained":      {[]string{"-m", at("m.gguf"), "-f", at("text.txt"), "--for", "triattention", "--width", "3"}, exitUsage, "--width"},

@@ -34,7 +34,7 @@ func (gen *generateCommand) checkRows(args []string) error {
 		return usageErrorf("--jsonl has the prompts; give no other beside it")
 	case gen.rows.batch < 1 || gen.rows.batch > 1024:
 		return usageErrorf("--batch %d: want 1 to 1024", gen.rows.batch)
-	case gen.speculate.spec != "":
+	case gen.speculate.spec != "" || gen.speculate.model != "":
 		return usageErrorf("--speculate: not with --jsonl, whose rows are decoded together")
 	case gen.sample.overflow != "error":
 		return usageErrorf("--on-overflow %s: not with --jsonl: a prompt that does not fit is an error of its row", gen.sample.overflow)

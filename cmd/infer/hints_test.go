@@ -53,8 +53,9 @@ func TestDidYouMean(t *testing.T) {
 		"generate --weights host=8GiB,1MiB/s x":                  "want host=SIZE",
 		"generate --store ssd=d x":                               "a place and a size, as in ssd=DIR,SIZE",
 		"generate --speculate ngrm x":                            `did you mean "ngram"?`,
-		"bench -o jsn":                                           `did you mean "json"?`,
-		"score --task hotpotq":                                   `did you mean "hotpotqa"?`,
+		"generate --speculate ngram --draft m.gguf x":            "leave one out",
+		"bench -o jsn":         `did you mean "json"?`,
+		"score --task hotpotq": `did you mean "hotpotqa"?`,
 	} {
 		code, _, errs := inferWith(t, "", strings.Fields(args)...)
 		if code != exitUsage || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 {

@@ -12,11 +12,13 @@ import (
 
 // speculateFlags say what guesses tokens ahead of the model.
 type speculateFlags struct {
-	spec string
+	spec  string
+	model string // as --draft names it: spec is draft=MODEL, once checked
 }
 
 func (f *speculateFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.spec, "speculate", "", "guess tokens and read several in one pass; the text stays the same: ngram (what followed the same tokens before), draft=MODEL (a smaller model with the same vocabulary)")
+	cmd.Flags().StringVar(&f.model, "draft", "", "as --speculate draft=MODEL")
 }
 
 // drafting makes drafters for the generations of one command.
@@ -28,6 +30,12 @@ type drafting struct {
 
 // check refuses what is no way to guess, before any model is read.
 func (f *speculateFlags) check() error {
+	if f.model != "" {
+		if f.spec != "" && f.spec != "draft="+f.model {
+			return usageErrorf("--draft %s says what guesses, and --speculate %s too: leave one out", f.model, f.spec)
+		}
+		f.spec = "draft=" + f.model
+	}
 	if name, ok := strings.CutPrefix(f.spec, "draft="); f.spec == "" || f.spec == "ngram" || ok && name != "" {
 		return nil
 	}

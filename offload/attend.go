@@ -100,11 +100,11 @@ type DrivesOptions struct {
 	Dial  Dial // how drives are reached
 }
 
-// OpenDrives dials drives at Unix sockets. ErrShape where there are more drives than KV heads, csdshim.ErrUnsupported where one
+// OpenDrives dials drives at Unix sockets. ErrModel where there are more drives than KV heads, csdshim.ErrUnsupported where one
 // cannot attend.
 func OpenDrives(ctx context.Context, sockets []string, shape AttendShape, o DrivesOptions) (*Drives, error) {
 	if len(sockets) > shape.KVHeads {
-		return nil, fmt.Errorf("offload: %d drives for %d KV heads, want at most one a head: %w", len(sockets), shape.KVHeads, ErrShape)
+		return nil, fmt.Errorf("offload: %d drives for %d KV heads, want at most one a head: %w", len(sockets), shape.KVHeads, ErrModel)
 	}
 	d := &Drives{shape: shape, clock: clock.Or(o.Clock)}
 	first := 0

@@ -62,11 +62,11 @@ func OpenCSD(ctx context.Context, socket string, shape Shape, o CSDOptions) (*CS
 		return nil, fmt.Errorf("offload: csd: groups of %d tokens in pages of %d, a drive takes %d in pages of %d: %w", shape.GroupTokens, shape.Page.Tokens, csdshim.GroupTokens, csdshim.GroupTokens, ErrShape)
 	}
 	if slices.ContainsFunc(shape.Layers, func(l cacheshape.Layer) bool { return l.KV.Type > 0 }) {
-		return nil, fmt.Errorf("offload: csd: a drive takes one type of numbers in all layers: %w", ErrShape)
+		return nil, fmt.Errorf("offload: csd: a drive takes one type of numbers in all layers: %w", ErrModel)
 	}
 	_, kv, same := shape.Layers.Same()
 	if !same || kv.ValueInKey {
-		return nil, fmt.Errorf("offload: csd: a drive scores keys of one shape in all layers, and this model's layers differ, share keys, keep latent ones, or keep none: %w", ErrShape)
+		return nil, fmt.Errorf("offload: csd: a drive scores keys of one shape in all layers, and this model's layers differ, share keys, keep latent ones, or keep none: %w", ErrModel)
 	}
 	c := &CSD{dialled: dialled{socket: socket, o: o, opened: map[uint64]bool{}}, shape: shape, stored: map[Key]struct{}{},
 		wire: csdshim.Shape{Layers: len(shape.Layers), KVHeads: kv.Heads, Page: shape.Page.Of(kv), Codes: o.Codes, Fingerprint: shape.Fingerprint}}

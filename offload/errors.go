@@ -24,6 +24,8 @@ var (
 	ErrBusy = errors.New("queue is full")
 	// ErrShape: a record, or a file, is not of the store's shape.
 	ErrShape = storage.ErrShape
+	// ErrModel: the tier is none for this model: its layers keep nothing, or not what the tier takes.
+	ErrModel = errors.New("the tier does not fit the model")
 	// ErrInUse: another process or store uses the directory.
 	ErrInUse = storage.ErrInUse
 )

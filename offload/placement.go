@@ -32,7 +32,7 @@ func newPlacement(s Shape, o SSDOptions, align int) (placement, error) {
 		most = max(most, p.layers[i].strideBytes)
 	}
 	if layers == 0 {
-		return p, fmt.Errorf("offload: ssd %s: no layer of the model keeps keys and values: %w", o.Dir, ErrShape)
+		return p, fmt.Errorf("offload: ssd %s: no layer of the model keeps keys and values: %w", o.Dir, ErrModel)
 	}
 	room, groups := o.CapacityBytes-headerBytes, o.ExtentGroups
 	if groups <= 0 {

@@ -87,7 +87,7 @@ func (e checkError) Unwrap() error { return e.err }
 
 // Sentinels of the packages below that mean one of the codes; each package's errors.go documents its own.
 var (
-	usageSentinels = []error{hub.ErrName, policy.ErrUnknown, policy.ErrParam, policy.ErrClash, policy.ErrModel, engine.ErrOption, model.ErrUnknownBackend, model.ErrUnsupported, kvpage.ErrLayout, report.ErrNothing, settings.ErrFile}
+	usageSentinels = []error{hub.ErrName, policy.ErrUnknown, policy.ErrParam, policy.ErrClash, policy.ErrModel, engine.ErrOption, model.ErrUnknownBackend, model.ErrUnsupported, kvpage.ErrLayout, offload.ErrModel, report.ErrNothing, settings.ErrFile}
 	dataSentinels  = []error{
 		hub.ErrNotFound, hub.ErrChecksum, hub.ErrNoPip, hub.ErrOffline, hub.ErrUnreachable, hub.ErrAccess,
 		weights.ErrFormat, weights.ErrUnsupported, weights.ErrNotFinite, weights.ErrFileChanged, weights.ErrMissingTensor, weights.ErrNotRegular,

@@ -47,16 +47,26 @@ type kvDownload struct {
 	err  error
 }
 
-// later reports whether another goroutine downloads keys and values: a prompt's, and a step's that no policy reads.
+// later reports whether another goroutine downloads keys and values: a prompt's, and a step's that no policy reads. Late rows come between
+// others.
 func (d *device) later(p *pass) bool {
-	return d.keeper != nil && p.source == nil && len(p.sessions) == 1 && !p.e.o.Rotate.turns() && p.e.kv.DefersAppend() && !observes(p.sessions[0]) &&
-		(p.kv.Rows[0].Reading.Prompt() || !p.kv.Asks() && !p.sessions[0].text.Selects())
+	if d.keeper == nil || p.source != nil || len(p.sessions) != 1 || p.e.o.Rotate.turns() || !p.e.kv.DefersAppend() || observes(p.sessions[0]) {
+		return false
+	}
+	switch reading := p.kv.Rows[0].Reading; reading {
+	case retrieval.Late:
+		return false
+	case retrieval.Step:
+		return !p.kv.Asks() && !p.sessions[0].text.Selects()
+	default:
+		return true
+	}
 }
 
 // observes reports whether something is worked out from every row of the session's prompts, and their keys.
 func observes(s *Session) bool {
 	needs := s.text.Needs()
-	return needs.ObservesPrompt()
+	return needs.ObservesPrompt() || s.text.Policy().Watcher != nil
 }
 
 // download takes a layer's new tokens into the cache; their bytes follow.

@@ -98,6 +98,20 @@ func TestDeviceStory(t *testing.T) {
 	}
 }
 
+// TestDevicePolicies: a policy that looks at keys while a prompt is read, or has rows computed late, sees on a device what it sees on the CPU.
+func TestDevicePolicies(t *testing.T) {
+	prompt, next := fakes.IDs(300, 1), fakes.IDs(6, 2)
+	for _, spec := range []string{"lazyllm", "lazyllm:layers=1/2,keep=30%", "sliminfer:layers=1/2,keep=160/96,block=32,gamma=1", "double_sparsity:budget=24,rank=4,dense_layers=0"} {
+		want := forced(t, small(t, Options{Threads: 2, Policy: spec, Exact: true}), prompt, next)
+		for _, name := range deviceBackends() {
+			got := forced(t, small(t, Options{Threads: 2, Policy: spec, Exact: true, Backend: name}), prompt, next)
+			if d := fakes.Worst(want, got); d > 1e-3 {
+				t.Errorf("%s on %s: logits differ by %g", spec, name, d)
+			}
+		}
+	}
+}
+
 // TestDeviceUploadsTheTokenOnly counts what goes up in a decode step: the token's id and position, its cosines and sines,
 // and three numbers that say where its keys and values go. It does not grow with the context, and no weight and no program
 // is needed again.

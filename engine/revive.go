@@ -84,7 +84,8 @@ func (r *revival) drop() {
 }
 
 // follow runs after the attention of a decode step's pruning layer: the policy says what is active in the layers after it,
-// and what has no KV there yet gets it. The attention output moves out of the scratch that recomputed rows use.
+// and what has no KV there yet gets it. What the backend gave moves out of the places that recomputed rows use: the attention output and,
+// on a device, the rows themselves.
 func (p *pass) follow(layer int, attended *tensor.Dense) (*tensor.Dense, error) {
 	own := false
 	for i, s := range p.sessions {
@@ -94,6 +95,9 @@ func (p *pass) follow(layer int, attended *tensor.Dense) (*tensor.Dense, error) 
 		}
 		if !own {
 			attended, own = copied(attended), true
+			if p.e.device.keeper != nil {
+				p.hidden = copied(p.hidden)
+			}
 		}
 		if s.text.Policy().Swapper != nil {
 			p.kv.Fail(i, s.revival.swapBlocks(st))

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"terrace/internal/kernels/quant"
 	"terrace/internal/kvpage"
 	"terrace/internal/tierspec"
+	"terrace/internal/vfs"
 	"terrace/model"
 	"terrace/weights/convert"
 )
@@ -219,6 +221,31 @@ func TestRowsBelowOfManyTexts(t *testing.T) {
 	}
 	if u := e.TierUse().XCache; u.WaitingBytes != 0 || u.RowBlocks+u.KVBlocks != 0 {
 		t.Errorf("nothing goes down, and %d bytes of rows wait: %+v", u.WaitingBytes, u)
+	}
+}
+
+// TestRowsBelowOnAFaultyDisk: rows that fail to be written or read, or come back with a bit turned, end in equal numbers or in one clear error.
+func TestRowsBelowOnAFaultyDisk(t *testing.T) {
+	t.Parallel()
+	m, prompt, next := family(t, "llama"), fakes.IDs(250, 1), fakes.IDs(8, 2)
+	want, good, struck := forced(t, openOn(t, m, Options{Threads: 1, ChunkTokens: 32}), prompt, next), 0, int64(0)
+	for seed := range uint64(8) {
+		chance := []float64{0.01, 0.2}[seed%2]
+		faults := &vfs.Faults{Seed: seed, After: 8, Chance: map[vfs.OpKind]float64{vfs.OpRead: chance, vfs.OpWrite: chance}, Kinds: []vfs.FaultKind{vfs.EIO, vfs.Flip, vfs.Short}}
+		o := Options{Threads: 1, ChunkTokens: 32, Machine: tier.Machine{Disk: &vfs.Faulty{FS: vfs.NewMem(32 << 20), Faults: faults}}}
+		o.Tiers = []tier.Tier{{Kind: tier.Host, CapacityBytes: 460 << 10}, {Kind: tier.SSD, Place: "d", CapacityBytes: 16 << 20, XCache: 1}}
+		e := openOn(t, m, o)
+		got, err := attempt(t, e, prompt, next)
+		sound(t, fmt.Sprint("seed ", seed), want, got, err)
+		if err == nil {
+			good++
+		}
+		_, n := faults.Ops()
+		struck += n
+		faults.Stop()
+	}
+	if good < 2 || struck < 20 {
+		t.Errorf("%d of 8 texts came through %d faults", good, struck)
 	}
 }
 

@@ -54,7 +54,7 @@ func (f *File) Engine(ctx context.Context, o Options) (*engine.Engine, error) {
 	if err := o.addTexts(&eo, tok); err != nil {
 		return nil, err
 	}
-	if eo.Host, eo.Tiers, err = o.measured(m, eo); err != nil {
+	if eo.Host, eo.Tiers, eo.TierRate, err = o.measured(m, eo); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -248,15 +248,15 @@ func (o *Options) home() string {
 	return o.Hub.Home
 }
 
-// measured is what is known of this host's rates: the host's, where a drive's work is balanced with the host's, and tiers with what their
-// storage reads (offload.StorageRates.GapBytes). What infer profile found, else the host is measured briefly, which is kept for the next time.
-func (o *Options) measured(m *model.Model, eo engine.Options) (host offload.HostRates, own []tier.Tier, err error) {
+// measured is what is known of this host's rates: the host's, where a drive's work is balanced with the host's, tiers with what their
+// storage reads (offload.StorageRates.GapBytes), and how many bytes a second that of an ssd reads. What infer profile found, else the host is measured briefly, which is kept for the next time.
+func (o *Options) measured(m *model.Model, eo engine.Options) (host offload.HostRates, own []tier.Tier, reads float64, err error) {
 	of := func(kind tierspec.Kind) bool {
 		return slices.ContainsFunc(eo.Tiers, func(t tier.Tier) bool { return t.Kind == kind })
 	}
 	drive := of(tier.CSD)
 	if !drive && !of(tier.SSD) {
-		return host, eo.Tiers, nil
+		return host, eo.Tiers, 0, nil
 	}
 	path := offload.ProfileFile(o.home())
 	p, err := offload.LoadProfile(path)
@@ -264,18 +264,22 @@ func (o *Options) measured(m *model.Model, eo engine.Options) (host offload.Host
 		if drive {
 			host = o.measure(m, eo.Threads, path)
 		}
-		return host, eo.Tiers, nil
+		return host, eo.Tiers, 0, nil
 	}
 	own = slices.Clone(eo.Tiers)
 	for i := range own {
-		if rates := p.StorageOf(own[i].Place); rates != nil && own[i].Kind == tier.SSD && own[i].GapBytes == 0 {
+		rates := p.StorageOf(own[i].Place)
+		if rates == nil || own[i].Kind != tier.SSD {
+			continue
+		}
+		if reads = rates.StreamRead; own[i].GapBytes == 0 {
 			own[i].GapBytes = rates.GapBytes()
 		}
 	}
 	if drive {
 		host = p.Host
 	}
-	return host, own, err
+	return host, own, reads, err
 }
 
 // measure measures the host for a model, and keeps the rates in a file. The rates of a model without keys of its own are not needed.

@@ -99,6 +99,7 @@ func (p *pass) project(layer int, do sweep) (*tensor.Dense, error) {
 	if err := p.append(layer, k, v); err != nil {
 		return nil, err
 	}
+	e.tiers.hidden().keep(p, layer)
 	if err := showHidden(p, layer); err != nil {
 		return nil, err
 	}

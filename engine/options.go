@@ -42,6 +42,7 @@ type Options struct {
 	CacheDir      string                     // where such a decomposition is kept; "" = computed each time
 	ChunkTokens   int                        // prompt tokens a prefill pass takes; 0 = DefaultChunkTokens
 	Tiers         []tier.Tier                // where KV lies, fastest first; empty = host memory, up to KVBudgetBytes
+	TierRate      float64                    // bytes a second that an ssd tier reads, as measured, where rates choose what lies there (xcache=auto); 0 = it is measured briefly
 	Store         offload.Store              // a lower tier that is open already, the caller's to close; nil = what Tiers names
 	Host          offload.HostRates          // this host's throughputs as measured, for policies that balance it with a drive; zero = not measured
 	Trace         *trace.Recorder            // timeline of compute, transfers and waits; nil = none

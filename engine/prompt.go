@@ -150,10 +150,13 @@ func (r *PromptReading) section(ctx context.Context, rows int) (n int, err error
 		return 0, nil
 	}
 	w := &wholePrompt{e: s.e, s: s, ctx: ctx, promptSpan: promptSpan{base: len(s.tokens), total: len(s.tokens) + r.unread()}}
-	if n = f.HoldRows(s.text, rows, w.total, 4*s.e.m.RowWidth()); n == 0 {
+	hidden := s.e.tiers.hidden()
+	if n = f.HoldRows(s.text, rows, w.total, 4*s.e.m.RowWidth()+hidden.besideRow(s.e)); n == 0 {
 		return 0, nil
 	}
-	defer f.DropRows()
+	lent := n
+	hidden.lend(s.e, lent)
+	defer func() { hidden.lend(s.e, -lent); f.DropRows() }()
 	w.rest = r.unread() - n
 	w.more = w.rest > 0
 	err = guarded(func() error {

@@ -19,7 +19,8 @@ import (
 type tiers struct {
 	store offload.Store
 	queue *offload.Queue
-	owned bool // the store is closed with the engine
+	owned bool        // the store is closed with the engine
+	rows  *hiddenRows // that some layers keep instead of keys and values; nil = none
 }
 
 // openTiers opens what Options.Tiers name. The engine's cache is not there yet.
@@ -29,6 +30,7 @@ func (e *Engine) openTiers() error {
 		return err
 	}
 	store, owned := o.Store, false
+	var rows *hiddenRows
 	for _, t := range o.Tiers {
 		if t.Kind == tier.Host {
 			o.KVBudgetBytes = t.CapacityBytes
@@ -50,13 +52,16 @@ func (e *Engine) openTiers() error {
 			return fmt.Errorf("engine: tier %s beside a store that is open already: %w", lower[0].Kind, ErrOption)
 		}
 		var err error
-		if store, err = e.openChain(lower); err != nil {
+		if rows, err = openHiddenRows(e, lower); err != nil {
 			return err
 		}
-		owned = true
+		if store, err = e.openChain(lower, rows.below(e)); err != nil {
+			return errors.Join(err, rows.close())
+		}
+		store, owned = rows.on(store, e), true
 	}
 	if store != nil {
-		e.tiers = &tiers{store: store, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, Clock: o.Machine.Clock, DepthBytes: o.underWayBytes()}), owned: owned}
+		e.tiers = &tiers{store: store, rows: rows, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, Clock: o.Machine.Clock, DepthBytes: o.underWayBytes()}), owned: owned}
 	}
 	return nil
 }
@@ -132,7 +137,15 @@ func (t *tiers) close() error {
 	if t.owned {
 		err = errors.Join(err, t.store.Close())
 	}
-	return err
+	return errors.Join(err, t.rows.close())
+}
+
+// hidden are the rows that some layers keep; nil = none do.
+func (t *tiers) hidden() *hiddenRows {
+	if t == nil {
+		return nil
+	}
+	return t.rows
 }
 
 // backing is the queue of what the cache keeps its blocks in; nil = everything stays in host memory.
@@ -153,7 +166,7 @@ func (e *Engine) besideWeights(path string) *vfs.Share {
 }
 
 // openChain opens the tiers below host memory, each a cache of the next.
-func (e *Engine) openChain(lower []tier.Tier) (offload.Store, error) {
+func (e *Engine) openChain(lower []tier.Tier, shape offload.Shape) (offload.Store, error) {
 	var stores []offload.Store
 	fail := func(err error) (offload.Store, error) {
 		for _, s := range stores {
@@ -162,7 +175,7 @@ func (e *Engine) openChain(lower []tier.Tier) (offload.Store, error) {
 		return nil, err
 	}
 	for i, t := range lower {
-		s, err := e.openStore(t, i)
+		s, err := e.openStore(t, i, shape)
 		if err != nil {
 			return fail(err)
 		}
@@ -178,12 +191,12 @@ func (e *Engine) openChain(lower []tier.Tier) (offload.Store, error) {
 	return stores[0], nil
 }
 
-// openStore opens a tier below host memory, so many of which lie above it. A drive scores keys where the policy ranks tokens by what it can
+// openStore opens a tier of records of a shape below host memory, so many of which lie above it. A drive scores keys where the policy ranks tokens by what it can
 // compute.
-func (e *Engine) openStore(t tier.Tier, above int) (offload.Store, error) {
+func (e *Engine) openStore(t tier.Tier, above int, shape offload.Shape) (offload.Store, error) {
 	switch t.Kind {
 	case tier.SSD:
-		shape, needs := e.shape(), e.policy.Needs()
+		needs := e.policy.Needs()
 		s, err := offload.OpenSSD(shape, offload.SSDOptions{Name: tier.LevelName(tier.SSD, above), FS: e.o.Machine.Disk, Dir: t.Place, CapacityBytes: t.CapacityBytes, GapBytes: t.GapBytes, Share: e.besideWeights(t.Place), NoDirect: t.Buffered, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
 			TokenRows: needs.TokenGranularity && (needs.SharedAcrossHeads || needs.SinglesByHead) && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
 		if err != nil {
@@ -194,10 +207,10 @@ func (e *Engine) openStore(t tier.Tier, above int) (offload.Store, error) {
 		if k := e.o.KType; k.KeyGroup() > retrieval.DriveGroupTokens {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: %v keys share scales over %d tokens, a drive takes groups of %d: %w", t.Place, k, k.KeyGroup(), retrieval.DriveGroupTokens, ErrOption)
 		}
-		if n := e.shape().GroupTokens; n != retrieval.DriveGroupTokens {
+		if n := shape.GroupTokens; n != retrieval.DriveGroupTokens {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: pages of %d tokens, a drive takes %d: %w", t.Place, n, retrieval.DriveGroupTokens, ErrOption)
 		}
-		s, err := retrieval.OpenDrive(context.Background(), t.Place, e.shape(), e.policy.Needs(), offload.CSDOptions{Clock: e.o.Machine.Clock, Dial: e.o.Machine.Dial})
+		s, err := retrieval.OpenDrive(context.Background(), t.Place, shape, e.policy.Needs(), offload.CSDOptions{Clock: e.o.Machine.Clock, Dial: e.o.Machine.Dial})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier csd=unix:%s: %w", t.Place, err)
 		}

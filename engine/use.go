@@ -6,6 +6,7 @@ import (
 
 	"terrace/attention"
 	"terrace/engine/tier"
+	"terrace/engine/xcache"
 	"terrace/internal/cacheshape"
 	"terrace/internal/vfs"
 	"terrace/kvmanager"
@@ -27,6 +28,9 @@ type PoolUse = retrieval.PoolUse
 
 // ReuseUse counts the groups of tokens that a policy asked for on tiers.
 type ReuseUse = retrieval.ReuseUse
+
+// XCacheUse counts blocks that lie below as rows.
+type XCacheUse = xcache.Use
 
 // TierUse is what the tiers have held and moved since the engine was opened, measured.
 type TierUse = tier.Use
@@ -56,6 +60,7 @@ func (e *Engine) TierUse() TierUse {
 	u.Scored, u.Balance, u.Replays = e.retrieval.Accounts().Scores(), e.retrieval.Accounts().Balance(), e.replays
 	u.ScoreWait = u.Scored.Waited
 	u.Scored.Again, u.Pools, u.Reuse = st.Retries, e.retrieval.Accounts().Pools(), e.retrieval.Accounts().Reuse()
+	e.tiers.rows.use(&u)
 	u.TokensRead, u.TokensFetched = kv.TokensRead, kv.TokensFetched
 	u.Rate()
 	return u

@@ -156,24 +156,8 @@ func (b *native) project(p *Pass, layer int, hidden *tensor.Dense) (q, k, v *ten
 		}
 		return q, nil, nil, b.turn(p, layer, floats(q), l.QNorm, nil, NormParams{})
 	}
-	k = b.ws.dense(&b.ws.k, n, a.KVHeads*a.KeyDim)
-	v = b.ws.dense(&b.ws.v, n, a.KVHeads*a.ValDim)
-	products := []product{{w: l.Q, dst: floats(q)}, {w: l.K, dst: floats(k)}, {w: l.V, dst: floats(v)}}
-	if l.V == nil {
-		products = products[:2]
-	}
-	if err := b.matmulNormed(p.arithmetic(), x, n, norm, products...); err != nil {
-		return nil, nil, nil, err
-	}
-	if l.V == nil {
-		copy(floats(v), floats(k))
-	}
-	if !l.VNorm.W.Absent() {
-		if err := b.norm(floats(v), floats(v), n*a.KVHeads, a.ValDim, l.VNorm); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	return q, k, v, b.turn(p, layer, floats(q), l.QNorm, floats(k), l.KNorm)
+	k, v, err = b.keysValues(p, layer, x, n, norm, floats(q))
+	return q, k, v, err
 }
 
 // inputNorm is the norm before a layer's mixers.

@@ -257,9 +257,13 @@ func (b *native) turn(p *Pass, layer int, q []float32, qNorm NormParams, k []flo
 	if qw == nil && kw == nil && index < 0 && !m.LogN && a.Temperature.Scale == 0 {
 		return nil
 	}
-	t.turnings = append(t.turnings[:0], turningOf(a, q, a.Heads, qw))
-	if a.Temperature.Scale != 0 {
-		t.turnings[0].heat = &a.Temperature
+	t.turnings = t.turnings[:0]
+	if q != nil {
+		u := turningOf(a, q, a.Heads, qw)
+		if a.Temperature.Scale != 0 {
+			u.heat = &a.Temperature
+		}
+		t.turnings = append(t.turnings, u)
 	}
 	if k != nil {
 		t.turnings = append(t.turnings, turningOf(a, k, a.KVHeads, kw))

@@ -175,6 +175,7 @@ type benchKV struct {
 	StallShare float64          `json:"stall_share"`          // of the time, compute stood still for the lower tier
 	Balance    *balanceJSON     `json:"balance,omitempty"`    // where a drive scores
 	Pools      *poolsJSON       `json:"pools,omitempty"`      // where a policy's pools decide what is hot
+	XCache     *xcacheJSON      `json:"xcache,omitempty"`     // where layers' rows lie below instead of keys and values
 }
 
 // row is the case's row; first is the one that ratios are to.
@@ -202,7 +203,7 @@ func (c *benchCase) row(r, first bench.Row) benchRow {
 func kvOf(r bench.Row) benchKV {
 	t, reads := r.Tiers, r.TierReads()
 	return benchKV{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate, Reads: t.Reads, BytesToken: reads.TokenBytes, ReadRate: reads.Rate,
-		ReadShare: reads.BusyShare, StallShare: reads.StallShare, Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools)}
+		ReadShare: reads.BusyShare, StallShare: reads.StallShare, Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools), XCache: xcacheReport(t.XCache)}
 }
 
 // printBench prints rows as a table; columns of tiers only where there are some.

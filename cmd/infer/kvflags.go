@@ -168,6 +168,7 @@ type kvJSON struct {
 	Balance    *balanceJSON     `json:"balance,omitempty"`     // where a drive scores
 	Pools      *poolsJSON       `json:"pools,omitempty"`       // where a policy's pools decide what is hot
 	Reuse      *reuseJSON       `json:"reuse,omitempty"`       // of a policy that reads groups of tokens from a tier
+	XCache     *xcacheJSON      `json:"xcache,omitempty"`      // where layers' rows lie below instead of keys and values
 	SecondPass *secondPassJSON  `json:"second_pass,omitempty"` // of a policy that reads the prompt again
 	Replays    int64            `json:"replays,omitempty"`     // times that the text was read again because a tier had lost KV
 }
@@ -249,6 +250,16 @@ func reuseReport(u engine.ReuseUse) *reuseJSON {
 	return &reuseJSON{u.Asked, u.Found, u.Read, u.GroupBytes}
 }
 
+// xcacheJSON counts what lies below as rows.
+type xcacheJSON = engine.XCacheUse
+
+func xcacheReport(u engine.XCacheUse) *xcacheJSON {
+	if u == (engine.XCacheUse{}) {
+		return nil
+	}
+	return &u
+}
+
 func balanceReport(u *engine.BalanceUse) *balanceJSON {
 	if u == nil {
 		return nil
@@ -315,7 +326,7 @@ func kvReport(e *engine.Engine, res *engine.Result) kvJSON {
 	k, t := res.KV, e.TierUse()
 	return kvJSON{BytesPeak: t.PeakBytes, BytesMoved: t.MovedBytes, HitRate: t.HitRate,
 		TokensKept: int(k.Tokens + 0.5), KeptShare: k.Fraction, Droppable: k.Droppable, BytesKept: k.HeldBytes(), TokensRead: k.TokensRead, Swaps: swapsReport(k.Swaps),
-		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools), Reuse: reuseReport(t.Reuse), SecondPass: secondPassReport(k.Repeats), Replays: t.Replays}
+		Scored: scoredReport(t.Scored), Balance: balanceReport(t.Balance), Pools: poolsReport(t.Pools), Reuse: reuseReport(t.Reuse), XCache: xcacheReport(t.XCache), SecondPass: secondPassReport(k.Repeats), Replays: t.Replays}
 }
 
 // noticeTiers says what tiers could not do since before, and what was done instead; it returns what has been used now.

@@ -252,6 +252,29 @@ func TestKVPageCounts(t *testing.T) {
 	}
 }
 
+// TestKVWrittenLate: generated tokens, one a step, program as many pages as a prompt of as many: each waits in the group buffer until 16 fill
+// pages, so none is programmed twice or in part (HILOS' delayed write-back with 16 tokens). Written when it comes, each token would
+// program a page of keys and one of values a head.
+func TestKVWrittenLate(t *testing.T) {
+	k := KVShape{Layers: 2, Heads: 2, KeyDim: 16, ValueDim: 16, ElemBytes: 2, TokenGroup: 16}
+	for _, step := range []int{300, 16, 7, 1} {
+		w := newKVWorld(t, 1, 1<<30)
+		w.add(1, k)
+		for layer := range 2 {
+			for done := 0; done < 300; done += step {
+				w.append(0, layer, min(step, 300-done))
+			}
+		}
+		life := w.s.Life()
+		if want := uint64(2 * 2 * 2 * (300 / 16)); life.TokenProgrammed != want || life.Moved != 0 || life.Valid != want {
+			t.Errorf("%d tokens a step: %+v, want %d pages programmed once", step, life, want)
+		}
+		if want := uint64(2 * 2 * (300 % 16) * (16 + 16) * 2); life.GroupBufferBytes != want {
+			t.Errorf("%d tokens a step: %d bytes wait, want %d", step, life.GroupBufferBytes, want)
+		}
+	}
+}
+
 // TestKVRefuses: what does not fit the shape is an error and changes nothing.
 func TestKVRefuses(t *testing.T) {
 	w := newKVWorld(t, 1, 1<<30)

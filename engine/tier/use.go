@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"terrace/engine/xcache"
 	"terrace/retrieval"
 )
 
@@ -19,6 +20,7 @@ type Use struct {
 	Balance    *retrieval.BalanceUse // how host and drive divide the tokens now; nil where nothing is divided
 	Pools      retrieval.PoolUse     // where a policy's pools decide what is hot
 	Reuse      retrieval.ReuseUse    // where a policy reads groups of tokens
+	XCache     xcache.Use            // where layers' rows lie below instead of keys and values
 	Drives     []retrieval.DriveUse  // that attend, in the order of the tiers; over the engine's life
 	Replays    int64                 // times that texts were read again because the lower tier had lost KV
 
@@ -64,6 +66,7 @@ func (u Use) sum(x Use, sign int64) Use {
 	if u.Reuse = u.Reuse.Plus(x.Reuse); sign < 0 {
 		u.Reuse = u.Reuse.Minus(x.Reuse).Minus(x.Reuse)
 	}
+	u.XCache = u.XCache.Plus(x.XCache, sign)
 	u.Reads += sign * x.Reads
 	u.TokensRead += sign * x.TokensRead
 	u.TokensFetched += sign * x.TokensFetched

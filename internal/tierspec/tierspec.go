@@ -62,8 +62,41 @@ type Spec struct {
 	RateBytes     int64  // bytes a second that reads are held to; 0 = as fast as it is
 	GapBytes      int    // key gap, of an ssd that holds running texts: bytes between two tokens up to which both are read at once; 0 = as measured
 	Buffered      bool   // key direct=no, of an ssd: through the page cache
+	XCache        XCache // key xcache, of an ssd that holds running texts: which layers' blocks lie there as the rows that keys and values are projected from
 	PromptBytes   int64  // key prompts, of host and ssd: how much of the capacity keeps prompts for later runs ([Split]); 0 = none
 	Lent          bool   // key lent=yes, of a host that keeps prompts: its bytes are those of running texts, which take them back as they need them
+}
+
+// XCache is a share of the layers; XCacheByRate lets rates choose.
+type XCache float64
+
+// XCacheByRate is xcache=auto.
+const XCacheByRate XCache = -1
+
+// parseXCache reads auto, no, or a share above 0.
+func parseXCache(text string) (XCache, error) {
+	switch text {
+	case "auto":
+		return XCacheByRate, nil
+	case "no":
+		return 0, nil
+	}
+	share, err := units.ParseShare(text)
+	if err != nil || share.Fraction == 0 {
+		return 0, errors.New("want auto, no, or a share of the layers, like 50%")
+	}
+	return XCache(share.Fraction), nil
+}
+
+// String is what parseXCache reads.
+func (x XCache) String() string {
+	switch x {
+	case XCacheByRate:
+		return "auto"
+	case 0:
+		return "no"
+	}
+	return units.Share{Fraction: float64(x)}.String()
 }
 
 // keys are what KEY=VALUE may set, and of which kinds.
@@ -94,6 +127,10 @@ var keys = []struct {
 	}},
 	{"prompts", []Kind{Host, SSD}, func(s *Spec, value string) (err error) {
 		s.PromptBytes, err = size(value)
+		return err
+	}},
+	{"xcache", []Kind{SSD}, func(s *Spec, value string) (err error) {
+		s.XCache, err = parseXCache(value)
 		return err
 	}},
 }
@@ -138,6 +175,9 @@ func (s Spec) String() string {
 	}
 	if s.Buffered {
 		text += ",direct=no"
+	}
+	if s.XCache != 0 {
+		text += ",xcache=" + s.XCache.String()
 	}
 	if s.Lent {
 		text += ",lent=yes"
@@ -321,6 +361,8 @@ func Check(specs []Spec, use Use) error {
 			return fmt.Errorf("tier %s: prompts=: a store keeps nothing else: leave it out, or give the tier to --tier: %w", name, ErrSpec)
 		case use == Stored && s.GapBytes > 0:
 			return fmt.Errorf("tier %s: gap is between single tokens of running texts, prompts are read whole: leave it out, or give the tier to --tier: %w", name, ErrSpec)
+		case use == Stored && s.XCache != 0:
+			return fmt.Errorf("tier %s: xcache is of running texts, prompts are kept as keys and values: leave it out, or give the tier to --tier: %w", name, ErrSpec)
 		case seen[key] && s.Kind != CSD:
 			return fmt.Errorf("tier %s is given twice: %w", name, ErrSpec)
 		}

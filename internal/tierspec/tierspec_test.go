@@ -18,6 +18,10 @@ func TestParse(t *testing.T) {
 		"ssd=/a,2MiB,80MiB/s":                  {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20, RateBytes: 80 << 20},
 		"ssd=/a,2MiB,gap=16KiB":                {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20, GapBytes: 16 << 10},
 		"ssd=/a,2MiB,direct=no,1MiB/s":         {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20, RateBytes: 1 << 20, Buffered: true},
+		"ssd=/a,2MiB,xcache=auto":              {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20, XCache: XCacheByRate},
+		"ssd=/a,2MiB,xcache=50%,gap=1KiB":      {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20, GapBytes: 1 << 10, XCache: 0.5},
+		"ssd=/a,2MiB,xcache=100%":              {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20, XCache: 1},
+		"ssd=/a,2MiB,xcache=no":                {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20},
 		"ssd=/a,2MiB,direct=yes":               {Kind: SSD, Place: "/a", CapacityBytes: 2 << 20},
 		"host=3MiB,prompts=3MiB":               {Kind: Host, CapacityBytes: 3 << 20, PromptBytes: 3 << 20},
 		"host=3MiB,lent=yes":                   {Kind: Host, CapacityBytes: 3 << 20, Lent: true},
@@ -43,6 +47,7 @@ func TestParseRefuses(t *testing.T) {
 		"ssd=/x": "ssd=DIR,SIZE", "ssd=1GiB": "a place and a size", "ssd=,1GiB": "a place and a size", "ssd=/x,": "size", "host=lots": "above 0", "host=0": "above 0", "host=-1MiB": "above 0",
 		"host=/x,1GiB": "no place", "ssd=/x,1GiB,fast/s": "rate", "ssd=/x,1GiB,0/s": "rate", "ssd=/x,1GiB,1/s,2/s": "rate is given twice",
 		"ssd=/x,1GiB,gap=1KiB,gap=2KiB": "gap is given twice", "ssd=/x,1GiB,gap=2MiB": "at most 1MiB", "ssd=/x,1GiB,gpa=1KiB": `did you mean "gap"`, "ssd=/x,1GiB,direct=": "yes or no",
+		"ssd=/a,2MiB,xcache=3": "auto, no, or a share", "ssd=/a,2MiB,xcache=": "auto, no, or a share", "host=1GiB,xcache=auto": "not of host tiers",
 		"host=1GiB,direct=no": "not of host tiers", "host=1MiB,prompts=2MiB": "do not fit", "ssd=/a,1MiB,prompts=1MiB": "leave nothing", "host=1MiB,lent=maybe": "yes or no", "ssd=/a,1MiB,lent=yes": "not of ssd tiers", "host=1MiB,prompts=0": "above 0", "valkey=x:1,2MiB,prompts=1MiB": "not of valkey tiers", "csd=/x": "csd=unix:SOCKET", "csd=unix:": "csd=unix:SOCKET",
 	} {
 		_, err := Parse(text)
@@ -71,6 +76,7 @@ func TestCheck(t *testing.T) {
 		{Stored, "device=1MiB", "give it to --tier"},
 		{Stored, "csd=unix:/a", "give it to --tier"},
 		{Stored, "ssd=/a,1MiB,gap=4KiB", "read whole"},
+		{Stored, "ssd=/a,1MiB,xcache=auto", "xcache is of running texts"},
 		{Stored, "ssd=/a,2MiB,prompts=1MiB", "keeps nothing else"},
 		{Running, "host=2MiB,prompts=1MiB", "not kept here"},
 		{Running, "host=2MiB,lent=yes", "bytes of their own"},

@@ -55,6 +55,8 @@ func (c Case) lower() (ssd, socket string, err error) {
 			return "", "", fmt.Errorf("predict: %w", err)
 		}
 		switch {
+		case t.XCache != 0:
+			return "", "", fmt.Errorf("predict: tier %s: what xcache projects again is not worked out: leave it out, or measure without --predict: %w", t.Kind, engine.ErrOption)
 		case t.Kind == tier.SSD && ssd == "" && socket == "":
 			ssd = t.Place
 		case t.Kind == tier.CSD && socket == "" && ssd == "":

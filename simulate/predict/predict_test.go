@@ -74,7 +74,7 @@ func TestCheck(t *testing.T) {
 		ok    bool
 	}{
 		{nil, false}, {[]string{"host=1MiB"}, false}, {[]string{"host=1MiB", "ssd=/kv,1GiB"}, true}, {[]string{"csd=unix:/s"}, true},
-		{[]string{"host=1MiB", "csd=unix:/s", "csd=unix:/t"}, false}, {[]string{"device=1MiB", "host=1MiB", "ssd=/kv,1GiB"}, false},
+		{[]string{"host=1MiB", "ssd=/kv,1GiB,xcache=auto"}, false}, {[]string{"host=1MiB", "csd=unix:/s", "csd=unix:/t"}, false}, {[]string{"device=1MiB", "host=1MiB", "ssd=/kv,1GiB"}, false},
 	} {
 		if err := (Case{Tiers: c.tiers}).Check(); (err == nil) != c.ok || err != nil && !errors.Is(err, engine.ErrOption) {
 			t.Errorf("%v: %v", c.tiers, err)

@@ -18,9 +18,9 @@ func predictedArgs(t *testing.T) (args []string, rows func(more ...string) []pre
 	if testing.Short() {
 		t.Skip("measures the host")
 	}
-	before := [2]time.Duration{hostEach, diskEach}
-	hostEach, diskEach = 2*time.Millisecond, 4*time.Millisecond
-	t.Cleanup(func() { hostEach, diskEach = before[0], before[1] })
+	host, disk := hostEach, diskEach
+	hostEach, diskEach, hostBytes = 2*time.Millisecond, 4*time.Millisecond, 3<<20
+	t.Cleanup(func() { hostEach, diskEach, hostBytes = host, disk, 0 })
 	dir := t.TempDir()
 	text, small := filepath.Join(dir, "text"), filepath.Join(dir, "small.gguf")
 	if err := os.WriteFile(text, []byte("the quick brown fox jumps over the lazy dog and back again"), 0o600); err != nil {

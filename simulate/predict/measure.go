@@ -116,7 +116,7 @@ func (p *Predictor) calibrate(ctx context.Context) (err error) {
 	if p.plain != nil {
 		return nil
 	}
-	p.rates = offload.MeasureHost(p.Threads, p.HostEach)
+	p.rates = offload.MeasureHost(offload.HostOptions{Threads: p.Threads, Each: p.HostEach, Bytes: p.HostBytes})
 	p.plain, err = p.inMemory(ctx, "full", nil)
 	return err
 }

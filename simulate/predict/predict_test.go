@@ -65,7 +65,7 @@ func predictor(t *testing.T, o bench.Options) (p *Predictor, closed *int) {
 		opened++
 		return &Opened{Name: c.PolicyName(), Engine: e, Close: func() { *closed++; e.Close() }}, nil
 	}
-	return &Predictor{Open: open, Bench: o, Cores: 1, Threads: 1, HostEach: time.Millisecond, DiskEach: time.Millisecond}, closed
+	return &Predictor{Open: open, Bench: o, Cores: 1, Threads: 1, HostEach: time.Millisecond, DiskEach: time.Millisecond, HostBytes: 3 << 20}, closed
 }
 
 func TestCheck(t *testing.T) {

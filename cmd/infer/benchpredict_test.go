@@ -123,6 +123,10 @@ func TestBenchPredictDrives(t *testing.T) {
 			t.Errorf("%s: by the model a token moves %.0f bytes, really %.0f", r.Policy, got, want)
 		}
 	}
+	both := rows("-d", "1000", "--case", "full on host=1200KiB ssd="+t.TempDir()+",600KiB csd=unix:"+socket)
+	if r := both[0]; r.Ratio <= 0 || r.Host.Storage == nil || r.Host.Device == nil || r.Host.Drive == nil || r.Host.Drive.Fetch+r.Host.Drive.FetchByte <= 0 {
+		t.Errorf("an SSD above a drive: %+v", r)
+	}
 	// At the profile's rate no more than its link carries; what was learnt of the process is left out.
 	for _, r := range list {
 		if link := 1e3 * r.PredictedKV.BytesToken / 3.94e9; r.ProfileMS < link || r.ProfileMS == r.PredictedMS || r.ProfileIn == nil || r.ProfileTimes != list[0].ProfileMS/r.ProfileMS {

@@ -75,6 +75,8 @@ func TestCheck(t *testing.T) {
 	}{
 		{nil, false}, {[]string{"host=1MiB"}, false}, {[]string{"host=1MiB", "ssd=/kv,1GiB"}, true}, {[]string{"csd=unix:/s"}, true},
 		{[]string{"host=1MiB", "csd=unix:/s", "csd=unix:/t"}, false}, {[]string{"device=1MiB", "host=1MiB", "ssd=/kv,1GiB"}, false},
+		{[]string{"host=1MiB", "ssd=/kv,1GiB", "csd=unix:/s"}, true}, {[]string{"host=1MiB", "ssd=/a,1GiB", "ssd=/b,2GiB"}, true},
+		{[]string{"host=1MiB", "ssd=/a,1GiB", "ssd=/proc/b,2GiB"}, false}, // of another device
 	} {
 		if err := (Case{Tiers: c.tiers}).Check(); (err == nil) != c.ok || err != nil && !errors.Is(err, engine.ErrOption) {
 			t.Errorf("%v: %v", c.tiers, err)
@@ -94,6 +96,10 @@ func TestSmaller(t *testing.T) {
 	want := Case{Policy: "quest", Tiers: []string{"host=3145728", "ssd=/kv/calibration,16777216"}}
 	if err != nil || !reflect.DeepEqual(less, want) || own.D != 750 || own.Repeats != 4 || own.N != 2 || !reflect.DeepEqual(made, []string{"/kv/calibration"}) {
 		t.Errorf("%v, %+v, made %v, %v", less, own, made, err)
+	}
+	less, _, made, err = smaller(Case{Tiers: []string{"host=4MiB", "ssd=/a,8MiB", "ssd=/b,16MiB"}}, bench.Options{D: 1000})
+	if want := []string{"host=3145728", "ssd=/a/calibration,6291456", "ssd=/b/calibration,16777216"}; err != nil || !reflect.DeepEqual(less.Tiers, want) || len(made) != 2 {
+		t.Errorf("%v, made %v, %v", less, made, err)
 	}
 	if c.Tiers[0] != "host=4MiB" {
 		t.Errorf("the case itself has changed: %v", c.Tiers)

@@ -68,7 +68,7 @@ func TestSelectionEqualsItsTokens(t *testing.T) {
 	capped := params(4, 1, 32)
 	capped.Softcap, capped.Sinks = 3, []float32{1, -1, 0, 2}
 	for _, c := range []attendCase{
-		{name: "f16", p: params(9, 3, 64), k: kvpage.F16, v: kvpage.F16, tokens: 700, page: 16},
+		{name: "f16", p: params(9, 3, 64), k: kvpage.F16, v: kvpage.F16, tokens: 350, page: 16},
 		{name: "f32 window", p: window, tokens: 400, late: 50, page: 32},
 		{name: "bf16 holes", p: window, k: kvpage.BF16, v: kvpage.F16, tokens: 333, late: 20, page: 64, holes: true},
 		{name: "softcap", p: capped, k: kvpage.F16, v: kvpage.BF16, tokens: 300, page: 16},

@@ -42,7 +42,7 @@ func TestSnapKVIsResidentlySmall(t *testing.T) {
 		t.Skip("-short: reads 2,000 tokens twice")
 	}
 	path := filepath.Join(t.TempDir(), "wide.gguf")
-	if err := convert.Synthesize(t.Context(), path, convert.Spec{Arch: "llama", Layers: 16, Hidden: 128, Heads: 8, KVHeads: 8, HeadDim: 64,
+	if err := convert.Synthesize(t.Context(), path, convert.Spec{Arch: "llama", Layers: 12, Hidden: 128, Heads: 8, KVHeads: 8, HeadDim: 64,
 		FFN: 128, Vocab: 300, Context: 8192, Seed: 5}, convert.Options{Type: quant.Q8_0}); err != nil {
 		t.Fatal(err)
 	}

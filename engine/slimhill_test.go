@@ -7,6 +7,7 @@ import (
 
 	"terrace/engine/fakes"
 	"terrace/engine/tier"
+	"terrace/internal/golden"
 )
 
 // slimHill are pairs of a policy whose blocks come and go while decoding and one that selects single tokens.
@@ -28,13 +29,13 @@ var slimHill = []string{
 func TestBlocksComeAndGoInThePool(t *testing.T) {
 	t.Parallel()
 	prompt, next := fakes.IDs(400, 1), fakes.IDs(24, 2)
-	for _, spec := range slimHill {
+	for i, spec := range slimHill {
 		t.Run(strings.ReplaceAll(spec, "/", "-"), func(t *testing.T) {
 			t.Parallel()
-			plain := Options{Threads: 2, Policy: spec, ChunkTokens: 32}
+			plain := Options{Threads: 1 + i%2, Policy: spec, ChunkTokens: 32}
 			want := forced(t, small(t, plain), prompt, next)
 			host := 88*4096 + plain.rowsThatWait(t, len(prompt))
-			for _, kind := range []string{"memory", "ssd", "drive"} {
+			for j, kind := range []string{"memory", "ssd", "drive"} {
 				on := func(bytes int64) *Engine {
 					o := plain
 					switch kind {
@@ -54,6 +55,9 @@ func TestBlocksComeAndGoInThePool(t *testing.T) {
 				slimHillAlone(t, e, kind, prompt, next, want)
 				if p := e.KV().PeakBytes; p > host {
 					t.Errorf("%s: %d bytes in host memory, the budget is %d", kind, p, host)
+				}
+				if i%3 != j && !golden.Thorough() {
+					continue
 				}
 				if d := fakes.Worst(want, inBatch(t, on(3*host), prompt, next)); d != 0 {
 					t.Errorf("%s, in a batch: logits differ by %g", kind, d)

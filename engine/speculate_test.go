@@ -71,7 +71,7 @@ func TestSpeculationChangesNothing(t *testing.T) {
 				c.open = small
 			}
 			if c.tokens == 0 {
-				c.tokens = 120
+				c.tokens = 80
 			}
 			c.o.Threads, c.o.Context = 2, 1024
 			e := c.open(t, c.o)

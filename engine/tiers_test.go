@@ -44,7 +44,7 @@ func TestTiersChangeNothing(t *testing.T) {
 	for i, name := range append(names, together...) {
 		t.Run(strings.ReplaceAll(name, ":", " of "), func(t *testing.T) {
 			t.Parallel()
-			o := Options{Threads: 2, Policy: budgeted(name, "60"), Calibration: fakes.IDs(64, 3), ChunkTokens: 32}
+			o := Options{Threads: 1 + i%2, Policy: budgeted(name, "60"), Calibration: fakes.IDs(64, 3), ChunkTokens: 32}
 			if name == "magicpig" { // whose tables are larger than this model's KV
 				o.Policy = "magicpig:bits=4,tables=10"
 			}

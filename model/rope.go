@@ -89,14 +89,14 @@ type ropeTable struct {
 func (t *ropeTable) row(pos int) (cos, sin []float32) {
 	half := t.rope.Dim / 2
 	if pos >= t.upTo {
-		t.grow(pos + 1)
+		t.grow(max(pos+1, 2*t.upTo, 64))
 	}
 	return t.cos[pos*half : (pos+1)*half], t.sin[pos*half : (pos+1)*half]
 }
 
+// grow fills the first n positions.
 func (t *ropeTable) grow(n int) {
 	half := t.rope.Dim / 2
-	n = max(n, 2*t.upTo, 64)
 	cos, sin := make([]float32, n*half), make([]float32, n*half)
 	copy(cos, t.cos)
 	copy(sin, t.sin)
@@ -228,13 +228,16 @@ type Rotator struct {
 	cos, sin   []float32
 }
 
-// nearRows is how many rows a rotator's table may grow by at once.
-const nearRows = 4096
+// nearRows is how many rows a rotator's table grows by at least; it grows by an eighth of a longer one.
+const nearRows = 256
 
 // row is that of the table, which does not grow up to a position far behind it.
 func (r *Rotator) row(pos int) (cos, sin []float32) {
 	t := &r.table
-	if pos < max(2*t.upTo, t.upTo+nearRows) {
+	if room := max(nearRows, t.upTo/8); pos >= t.upTo && pos < t.upTo+room {
+		t.grow(pos + room)
+	}
+	if pos < t.upTo {
 		return t.row(pos)
 	}
 	if r.far != pos {

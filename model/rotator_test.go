@@ -27,7 +27,10 @@ func TestRotatorFar(t *testing.T) {
 				t.Errorf("position %d, back: %v, want %v", pos, y, x)
 			}
 		}
-		if far.table.upTo > 2*nearRows {
+		for ahead := 1; ahead <= 1<<16; ahead *= 2 { // as triattention looks ahead
+			far.Rotate(make([]float32, 8), 300+ahead)
+		}
+		if far.table.upTo > 8*nearRows {
 			t.Errorf("the table grew to %d rows", far.table.upTo)
 		}
 	}

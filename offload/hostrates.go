@@ -51,25 +51,34 @@ func shapeName(elem kvpage.Elem, kvHeads, keyDim int) string {
 var scanShapes = []struct{ heads, dim int }{{3, 64}, {1, 256}, {8, 128}}
 
 const (
-	scanBytes = 96 << 20 // of f16 keys: the type of least bytes still exceeds the caches
+	hostBytes = 96 << 20 // of f16 keys: the type of least bytes still exceeds the caches
 	scanChunk = 1024     // tokens of a task
 
-	copyBytes  = 64 << 20 // between two buffers
-	briefBytes = 24 << 20
+	briefBytes = 24 << 20 // between two buffers
 )
 
+// HostOptions say how a host's rates are measured.
+type HostOptions struct {
+	Threads int           // 0 = all processors
+	Each    time.Duration // for how long each rate
+	Bytes   int           // of keys that are scanned; two thirds of them are copied, and checked; 0 = more than caches hold, 96 MiB
+}
+
 // MeasureHost measures this host's rates with the kernels in use.
-func MeasureHost(threads int, each time.Duration) HostRates {
-	pool := kernels.NewPool(threads)
+func MeasureHost(o HostOptions) HostRates {
+	if o.Bytes <= 0 {
+		o.Bytes = hostBytes
+	}
+	pool := kernels.NewPool(o.Threads)
 	defer pool.Close()
 	r := HostRates{Threads: pool.Threads(), Scan: map[string]float64{}, ByShape: map[string]float64{}}
 	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
 		for _, s := range scanShapes {
-			r.ByShape[shapeName(e, s.heads, s.dim)] = scanRate(pool, e, s.heads, s.dim, scanBytes, each)
+			r.ByShape[shapeName(e, s.heads, s.dim)] = scanRate(pool, e, s.heads, s.dim, o.Bytes, o.Each)
 		}
 		r.Scan[e.String()] = r.ByShape[shapeName(e, scanShapes[0].heads, scanShapes[0].dim)]
 	}
-	r.Copy, r.Check = copyRate(copyBytes, each), checkRate(each)
+	r.Copy, r.Check = copyRate(o.Bytes/3*2, o.Each), checkRate(o.Bytes/3*2, o.Each)
 	return r
 }
 
@@ -81,16 +90,17 @@ func MeasureHostBriefly(threads, heads, dim int) HostRates {
 	defer pool.Close()
 	r := HostRates{Threads: pool.Threads(), Scan: map[string]float64{}, ByShape: map[string]float64{}}
 	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
-		rate := scanRate(pool, e, heads, dim, scanBytes/3, each)
+		rate := scanRate(pool, e, heads, dim, hostBytes/3, each)
 		r.Scan[e.String()], r.ByShape[shapeName(e, heads, dim)] = rate, rate
 	}
 	r.Copy = copyRate(briefBytes, each)
 	return r
 }
 
-// checkRate sums the pages of records that no cache holds.
-func checkRate(each time.Duration) float64 {
-	const n, page = 64 << 20, 4 << 10
+// checkRate sums the pages of records that no cache holds, n bytes.
+func checkRate(n int, each time.Duration) float64 {
+	const page = 4 << 10
+	n -= n % page
 	mem := AlignedBytes(n)
 	defer FreeAligned(mem)
 	for i := range mem {

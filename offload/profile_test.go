@@ -59,7 +59,7 @@ func TestMeasure(t *testing.T) {
 	if _, err := MeasureStorage(ctx, dir, MeasureOptions{SizeBytes: 24 << 20}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if h := MeasureHost(1, time.Microsecond); h.Copy <= 0 || len(h.Scan) != 3 || h.Scan["int8"] <= 0 || h.Threads != 1 || len(h.ByShape) != 9 {
+	if h := MeasureHost(HostOptions{Threads: 1, Each: time.Microsecond, Bytes: 3 << 20}); h.Copy <= 0 || len(h.Scan) != 3 || h.Scan["int8"] <= 0 || h.Threads != 1 || len(h.ByShape) != 9 {
 		t.Errorf("host %+v", h)
 	}
 	h := HostRates{Scan: map[string]float64{"int8": 1, "int4": 2}, ByShape: map[string]float64{"int8/3x64": 1, "int8/8x128": 5, "int8/1x256": 4, "int8/2x32": 7}}

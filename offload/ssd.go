@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"terrace/internal/clock"
 	"terrace/internal/storage"
 	"terrace/internal/vfs"
 )
@@ -24,6 +25,8 @@ type SSDOptions struct {
 	NoDirect bool       // through the page cache
 	NoRing   bool       // threads instead of io_uring
 	Depth    int        // operations under way; default 32
+
+	Clock clock.Clock // what Read and Write wait on; nil = clock.Real
 
 	TokenRows bool // records lie token by token, so that single tokens can be read (Queue.Gather); pages of float types, Page.TokenMajor
 
@@ -128,7 +131,7 @@ func OpenSSD(shape Shape, o SSDOptions) (_ *SSD, err error) {
 	s.engine, notice = vfs.NewEngine(s.file, o.Depth, !o.NoRing)
 	s.engine = o.Share.Engine(s.engine)
 	s.notice(notice)
-	s.own = NewQueue(s, QueueOptions{Depth: s.engine.Depth()})
+	s.own = NewQueue(s, QueueOptions{Depth: s.engine.Depth(), Clock: o.Clock})
 	return s, nil
 }
 

@@ -16,10 +16,11 @@ func (h *Host) Learn(runs ...*RecordedRun) ([]Term, error) {
 	}
 	h.Compute.learn(runs)
 	var terms []Term
-	if h.Drive != nil {
-		terms = h.learnDrive(runs)
-	} else {
+	if h.Drive == nil || h.Storage != nil {
 		terms = h.learnDevice(runs)
+	}
+	if h.Drive != nil {
+		terms = append(terms, h.learnDrive(runs)...)
 	}
 	if terms == nil {
 		return nil, fmt.Errorf("%w: no read of a device, and no answer of a drive, in %d runs of %s", ErrRecording, len(runs), h.Compute.Policy)

@@ -18,6 +18,9 @@ import (
 // For how long bench --predict measures each of the host's and of the disk's rates.
 var hostEach, diskEach = 100 * time.Millisecond, 250 * time.Millisecond
 
+// hostBytes is on how much memory it measures the host's; 0 = more than caches hold.
+var hostBytes = 0
+
 // predictedRow is a case as it was measured, and as it was worked out from what the host does in memory and its disk.
 type predictedRow struct {
 	Policy        string         `json:"policy"`
@@ -79,6 +82,7 @@ func (bc *benchCommand) benchPredict(kvs []kvFlags) error {
 	}
 	bc.o.P = 0
 	p := &predict.Predictor{Open: bc.openPredicted, Bench: bc.o, Cores: processors, Threads: bc.load.threads, HostEach: hostEach, DiskEach: diskEach}
+	p.HostBytes = hostBytes
 	if bc.hardware != "" {
 		return bc.benchModelled(p, kvs)
 	}

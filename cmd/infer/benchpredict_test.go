@@ -18,9 +18,9 @@ func predictedArgs(t *testing.T) (args []string, rows func(more ...string) []pre
 	if testing.Short() {
 		t.Skip("measures the host")
 	}
-	before := [2]time.Duration{hostEach, diskEach}
-	hostEach, diskEach = 2*time.Millisecond, 4*time.Millisecond
-	t.Cleanup(func() { hostEach, diskEach = before[0], before[1] })
+	host, disk := hostEach, diskEach
+	hostEach, diskEach, hostBytes = 2*time.Millisecond, 4*time.Millisecond, 3<<20
+	t.Cleanup(func() { hostEach, diskEach, hostBytes = host, disk, 0 })
 	dir := t.TempDir()
 	text, small := filepath.Join(dir, "text"), filepath.Join(dir, "small.gguf")
 	if err := os.WriteFile(text, []byte("the quick brown fox jumps over the lazy dog and back again"), 0o600); err != nil {
@@ -122,6 +122,10 @@ func TestBenchPredictDrives(t *testing.T) {
 		if got, want := r.PredictedKV.BytesToken, r.MeasuredKV.BytesToken; got < 0.9*want || got > 1.1*want {
 			t.Errorf("%s: by the model a token moves %.0f bytes, really %.0f", r.Policy, got, want)
 		}
+	}
+	both := rows("-d", "1000", "--case", "full on host=1200KiB ssd="+t.TempDir()+",600KiB csd=unix:"+socket)
+	if r := both[0]; r.Ratio <= 0 || r.Host.Storage == nil || r.Host.Device == nil || r.Host.Drive == nil || r.Host.Drive.Fetch+r.Host.Drive.FetchByte <= 0 {
+		t.Errorf("an SSD above a drive: %+v", r)
 	}
 	// At the profile's rate no more than its link carries; what was learnt of the process is left out.
 	for _, r := range list {

@@ -77,7 +77,7 @@ func (c *profileCommand) run(dirs []string) error {
 	}
 	p.Version, p.Source, p.Time = 1, "measured", time.Now().UTC().Format(time.RFC3339)
 	p.CPU, p.Kernels = cpuid.CPU.BrandName, kernels.Path()
-	p.Host = offload.MeasureHost(c.threads, each)
+	p.Host = offload.MeasureHost(offload.HostOptions{Threads: c.threads, Each: each})
 	for _, dir := range dirs {
 		if dir, err = filepath.Abs(dir); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 )
@@ -91,18 +92,26 @@ func buildLine() string {
 	if _, exact := builtFrom(); exact {
 		return versionLine()
 	}
+	if h := binaryHash(); h != "" {
+		return fmt.Sprintf("%s, binary %s", versionLine(), h)
+	}
+	return versionLine()
+}
+
+// binaryHash is the beginning of the hash of this process's binary, read once; empty where it cannot be read.
+var binaryHash = sync.OnceValue(func() string {
 	name, err := os.Executable()
 	if err != nil {
-		return versionLine()
+		return ""
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return versionLine()
+		return ""
 	}
 	defer f.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
-		return versionLine()
+		return ""
 	}
-	return fmt.Sprintf("%s, binary %x", versionLine(), h.Sum(nil)[:6])
-}
+	return fmt.Sprintf("%x", h.Sum(nil)[:6])
+})

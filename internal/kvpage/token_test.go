@@ -158,17 +158,17 @@ func TestMoveIsExact(t *testing.T) {
 func TestMoveRunIsMoves(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(4, 1))
 	for _, l := range layouts() {
+		full := make([]byte, l.PageBytes())
+		for i := range full {
+			full[i] = byte(rnd.Uint32())
+		}
 		for to := range Tile {
 			for from := to; from < Tile; from++ {
 				for _, n := range []int{1, 2, Tile - from} {
 					if n > Tile-from {
 						continue
 					}
-					page := make([]byte, l.PageBytes())
-					for i := range page {
-						page[i] = byte(rnd.Uint32())
-					}
-					want := slices.Clone(page)
+					page, want := slices.Clone(full), slices.Clone(full)
 					moved := MoveRun(l, page, to, page, from, n)
 					if moved == l.K.Quantised() {
 						t.Fatalf("%v: MoveRun possible %v", l, moved)

@@ -9,6 +9,7 @@ import (
 	"terrace/engine"
 	"terrace/engine/tier"
 	"terrace/internal/tierspec"
+	"terrace/internal/vfs"
 	"terrace/simulate"
 )
 
@@ -26,13 +27,18 @@ func (c Case) PolicyName() string {
 	return c.Policy
 }
 
-// Check refuses a case that cannot be predicted: one without a tier below host memory, or with one that is no SSD or drive. The error is
-// engine.ErrOption.
+// Check refuses a case that cannot be predicted: one without a tier below host memory, with one that is no SSD or drive, with several
+// drives, or with SSDs on several devices. The error is engine.ErrOption.
 func (c Case) Check() error {
 	if len(c.Tiers) == 0 {
 		return fmt.Errorf("predict: case %s has no tiers: %w", c.PolicyName(), engine.ErrOption)
 	}
-	_, _, err := c.lower()
+	dirs, _, err := c.lower()
+	for i := 1; err == nil && i < len(dirs); i++ {
+		if !vfs.SameDisk(dirs[0], dirs[i]) {
+			err = fmt.Errorf("predict: ssd=%s and ssd=%s lie on two devices, and one is modelled: name folders of one file system: %w", dirs[0], dirs[i], engine.ErrOption)
+		}
+	}
 	return err
 }
 
@@ -47,31 +53,32 @@ func (c Case) Lacks(host simulate.Host) string {
 	return ""
 }
 
-// lower is the directory of the case's ssd tier, or the socket of its first drive.
-func (c Case) lower() (ssd, socket string, err error) {
+// lower are the folders of the case's ssd tiers, fastest first, and the socket of its drive; empty = it has none.
+func (c Case) lower() (dirs []string, socket string, err error) {
 	for _, spec := range c.Tiers {
 		t, err := tierspec.Parse(spec)
 		if err != nil {
-			return "", "", fmt.Errorf("predict: %w", err)
+			return nil, "", fmt.Errorf("predict: %w", err)
 		}
 		switch {
 		case t.XCache != 0:
-			return "", "", fmt.Errorf("predict: tier %s: what xcache projects again is not worked out: leave it out, or measure without --predict: %w", t.Kind, engine.ErrOption)
-		case t.Kind == tier.SSD && ssd == "" && socket == "":
-			ssd = t.Place
-		case t.Kind == tier.CSD && socket == "" && ssd == "":
+			return nil, "", fmt.Errorf("predict: tier %s: what xcache projects again is not worked out: leave it out, or measure without --predict: %w", t.Kind, engine.ErrOption)
+		case t.Kind == tier.SSD:
+			dirs = append(dirs, t.Place)
+		case t.Kind == tier.CSD && socket == "":
 			socket = t.Place
 		case t.Kind != tier.Host:
-			return "", "", fmt.Errorf("predict: tier %s: want host=SIZE ssd=DIR,SIZE, or one drive, csd=unix:SOCKET: %w", t.Kind, engine.ErrOption)
+			return nil, "", fmt.Errorf("predict: tier %s: want host=SIZE, then ssd=DIR,SIZE, csd=unix:SOCKET or both, one drive at most: %w", t.Kind, engine.ErrOption)
 		}
 	}
-	if ssd == "" && socket == "" {
-		return "", "", fmt.Errorf("predict: want a tier below host memory, as in host=SIZE ssd=DIR,SIZE: %w", engine.ErrOption)
+	if dirs == nil && socket == "" {
+		return nil, "", fmt.Errorf("predict: want a tier below host memory, as in host=SIZE ssd=DIR,SIZE: %w", engine.ErrOption)
 	}
-	return ssd, socket, nil
+	return dirs, socket, nil
 }
 
-// calibrateShare is how much of a case's depth, and of its host memory, the runs have from which rates are learnt.
+// calibrateShare is how much of a case's depth, of its host memory, and of each tier above another, the runs have from which rates are
+// learnt.
 const calibrateShare = 0.75
 
 // smaller is a case at calibrateShare, with a folder of its own on an SSD: the folders that it makes.
@@ -89,6 +96,9 @@ func smaller(c Case, o bench.Options) (less Case, own bench.Options, made []stri
 			less.Tiers[i] = t.String()
 		case tier.SSD:
 			t.Place = filepath.Join(t.Place, "calibration")
+			if i < len(c.Tiers)-1 { // it holds a part of the KV
+				t.CapacityBytes = int64(calibrateShare * float64(t.CapacityBytes))
+			}
 			made = append(made, t.Place)
 			less.Tiers[i] = t.String()
 		}

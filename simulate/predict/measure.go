@@ -116,7 +116,7 @@ func (p *Predictor) calibrate(ctx context.Context) (err error) {
 	if p.plain != nil {
 		return nil
 	}
-	p.rates = offload.MeasureHost(p.Threads, p.HostEach)
+	p.rates = offload.MeasureHost(offload.HostOptions{Threads: p.Threads, Each: p.HostEach, Bytes: p.HostBytes})
 	p.plain, err = p.inMemory(ctx, "full", nil)
 	return err
 }
@@ -128,12 +128,12 @@ func (p *Predictor) Measure(ctx context.Context, c Case) (out Prediction, err er
 		return out, err
 	}
 	host := simulate.Host{Cores: p.Cores, Rates: p.rates}
-	ssd, socket, err := c.lower()
+	dirs, socket, err := c.lower()
 	if err != nil {
 		return out, err
 	}
-	if ssd != "" {
-		rates, err := offload.MeasureStorage(ctx, ssd, offload.MeasureOptions{SizeBytes: 64 * units.MiB, Each: p.DiskEach, Rounds: 1, NoStore: true})
+	if dirs != nil {
+		rates, err := offload.MeasureStorage(ctx, dirs[0], offload.MeasureOptions{SizeBytes: 64 * units.MiB, Each: p.DiskEach, Rounds: 1, NoStore: true})
 		if err != nil {
 			return out, err
 		}
@@ -148,10 +148,10 @@ func (p *Predictor) Measure(ctx context.Context, c Case) (out Prediction, err er
 		return out, err
 	}
 	host.Compute = memory.compute
-	if ssd != "" {
-		err = p.asking(ctx, c, &host)
-	} else {
+	if socket != "" {
 		host.Drive, err = p.driveOf(ctx, socket, c)
+	} else {
+		err = p.asking(ctx, c, &host)
 	}
 	if err != nil {
 		return out, err

@@ -32,6 +32,8 @@ type Predictor struct {
 	HostEach time.Duration // for how long each of the host's rates is measured
 	DiskEach time.Duration // and each of its disk's
 
+	HostBytes int // on how much memory the host's rates are measured; 0 = more than caches hold (offload.HostOptions)
+
 	Record *simulate.Recording // gets what the measured runs took, call by call; nil = nothing does
 
 	rates offload.HostRates

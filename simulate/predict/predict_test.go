@@ -65,7 +65,7 @@ func predictor(t *testing.T, o bench.Options) (p *Predictor, closed *int) {
 		opened++
 		return &Opened{Name: c.PolicyName(), Engine: e, Close: func() { *closed++; e.Close() }}, nil
 	}
-	return &Predictor{Open: open, Bench: o, Cores: 1, Threads: 1, HostEach: time.Millisecond, DiskEach: time.Millisecond}, closed
+	return &Predictor{Open: open, Bench: o, Cores: 1, Threads: 1, HostEach: time.Millisecond, DiskEach: time.Millisecond, HostBytes: 3 << 20}, closed
 }
 
 func TestCheck(t *testing.T) {
@@ -74,7 +74,10 @@ func TestCheck(t *testing.T) {
 		ok    bool
 	}{
 		{nil, false}, {[]string{"host=1MiB"}, false}, {[]string{"host=1MiB", "ssd=/kv,1GiB"}, true}, {[]string{"csd=unix:/s"}, true},
-		{[]string{"host=1MiB", "ssd=/kv,1GiB,xcache=auto"}, false}, {[]string{"host=1MiB", "csd=unix:/s", "csd=unix:/t"}, false}, {[]string{"device=1MiB", "host=1MiB", "ssd=/kv,1GiB"}, false},
+		{[]string{"host=1MiB", "ssd=/kv,1GiB,xcache=auto"}, false},
+		{[]string{"host=1MiB", "csd=unix:/s", "csd=unix:/t"}, false}, {[]string{"device=1MiB", "host=1MiB", "ssd=/kv,1GiB"}, false},
+		{[]string{"host=1MiB", "ssd=/kv,1GiB", "csd=unix:/s"}, true}, {[]string{"host=1MiB", "ssd=/a,1GiB", "ssd=/b,2GiB"}, true},
+		{[]string{"host=1MiB", "ssd=/a,1GiB", "ssd=/proc/b,2GiB"}, false}, // of another device
 	} {
 		if err := (Case{Tiers: c.tiers}).Check(); (err == nil) != c.ok || err != nil && !errors.Is(err, engine.ErrOption) {
 			t.Errorf("%v: %v", c.tiers, err)
@@ -94,6 +97,10 @@ func TestSmaller(t *testing.T) {
 	want := Case{Policy: "quest", Tiers: []string{"host=3145728", "ssd=/kv/calibration,16777216"}}
 	if err != nil || !reflect.DeepEqual(less, want) || own.D != 750 || own.Repeats != 4 || own.N != 2 || !reflect.DeepEqual(made, []string{"/kv/calibration"}) {
 		t.Errorf("%v, %+v, made %v, %v", less, own, made, err)
+	}
+	less, _, made, err = smaller(Case{Tiers: []string{"host=4MiB", "ssd=/a,8MiB", "ssd=/b,16MiB"}}, bench.Options{D: 1000})
+	if want := []string{"host=3145728", "ssd=/a/calibration,6291456", "ssd=/b/calibration,16777216"}; err != nil || !reflect.DeepEqual(less.Tiers, want) || len(made) != 2 {
+		t.Errorf("%v, made %v, %v", less, made, err)
 	}
 	if c.Tiers[0] != "host=4MiB" {
 		t.Errorf("the case itself has changed: %v", c.Tiers)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"terrace/internal/golden"
 	"terrace/internal/kernels/quant"
 )
 
@@ -42,8 +43,12 @@ func TestHeaderBitFlips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flipped, refused := bytes.Clone(whole), 0
-	for bit := range 8 * h.dataStart {
+	flipped, refused, tried, each := bytes.Clone(whole), 0, 0, 3 // every third bit: two or three of each byte
+	if golden.Thorough() {
+		each = 1
+	}
+	for bit := 0; bit < 8*h.dataStart; bit += each {
+		tried++
 		flipped[bit/8] ^= 1 << (bit % 8)
 		got, err := parse(flipped)
 		if err != nil {
@@ -54,9 +59,9 @@ func TestHeaderBitFlips(t *testing.T) {
 		}
 		flipped[bit/8] ^= 1 << (bit % 8)
 	}
-	t.Logf("%d of %d flips refused", refused, 8*h.dataStart)
-	if refused < 4*h.dataStart {
-		t.Errorf("only %d of %d flips were refused", refused, 8*h.dataStart)
+	t.Logf("%d of %d flips refused", refused, tried)
+	if refused < tried/2 {
+		t.Errorf("only %d of %d flips were refused", refused, tried)
 	}
 }
 

@@ -97,6 +97,9 @@ func Run(id string, sets []string) (*Result, error) {
 		return nil, fmt.Errorf("simulate: %s: %w: %w", id, err, ErrArgument)
 	}
 	out := &Result{ID: id, Rows: b.rows, Accuracy: accuracies()[e.id], CalibratedOn: slices.Clone(e.on), Uses: slices.Clone(e.uses), Parameters: map[string]Parameter{}}
+	if out.Rows == nil {
+		out.Rows = []Row{}
+	}
 	if out.CalibratedOn == nil {
 		out.CalibratedOn = []string{}
 	}

@@ -86,7 +86,7 @@ func (gen *generateCommand) generateRows(seeded bool, limits *grammar.Grammar, r
 	if err != nil {
 		return err
 	}
-	s, err := serve.New(serve.Options{Engine: l.engine, Tokenizer: l.tok, Names: []string{l.name}, Patterns: []string{"*"}, ModelPath: l.path, Batch: gen.rows.batch, Queue: o.Ahead})
+	s, err := serve.New(serve.Options{Engine: l.engine, Tokenizer: l.tok, Names: []string{l.name}, Patterns: []string{"*"}, ModelPath: l.path, Batch: gen.rows.batch, Queue: o.Ahead, Sampling: gen.sample.over(l.own)})
 	if err != nil {
 		return err
 	}
@@ -113,6 +113,33 @@ func rowsError(err error) error {
 	return err
 }
 
+// fields are the flags that were given as fields of a request's body.
+func (gen *generateCommand) fields(seeded bool, req *engine.Request) (list []offline.Field) {
+	add := func(given bool, value any, names ...string) {
+		if given {
+			list = append(list, offline.Field{Names: names, Value: value})
+		}
+	}
+	add(gen.sample.maxGiven, req.MaxTokens, "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
+	add(seeded, req.Sampler.Seed, "seed")
+	add(len(req.Stops) > 0, req.Stops, "stop")
+	add(req.IgnoreEOS, true, "ignore_eos")
+	return list
+}
+
+// beyondFields names a flag that was given and that no field of a request's body stands for; "" = none.
+func (gen *generateCommand) beyondFields() string {
+	switch {
+	case gen.constrain != (constrainFlags{}):
+		return "--grammar, --json-schema or --format"
+	case gen.logprobs >= 0:
+		return "--logprobs"
+	case gen.system != "":
+		return "--system"
+	}
+	return ""
+}
+
 // rowOptions are what rows have from the flags.
 func (gen *generateCommand) rowOptions(l *loaded, seeded bool, limits *grammar.Grammar, req engine.Request) (*offline.Options, error) {
 	spec := l.engine.Policy()
@@ -135,7 +162,7 @@ func (gen *generateCommand) rowOptions(l *loaded, seeded bool, limits *grammar.G
 	if !seeded {
 		settings.Seed = 0
 	}
-	return &offline.Options{Defaults: d, Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * gen.rows.batch, Check: l.engine.CheckModel,
+	return &offline.Options{Defaults: d, Fields: gen.fields(seeded, &req), NoBody: gen.beyondFields(), Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * gen.rows.batch, Check: l.engine.CheckModel,
 		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q|%q", model, orDefault(gen.load.policy, spec.String()), settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, gen.logprobs,
 			gen.raw, gen.chat, gen.system, gen.load.backend, gen.load.exact, orDefault(gen.load.kvType, gen.load.ctk+"/"+gen.load.ctv), gen.load.kvWindow, gen.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template(), gen.sample.breakers) + gen.load.biased(),
 		Machine: func(text jsontext.Value, gbnf string) (*grammar.Machine, error) {

@@ -254,3 +254,34 @@ func TestGenerateRowsKilled(t *testing.T) {
 		}
 	}
 }
+
+// TestBatchFileTakesFlags: what a line of a batch file leaves out is as the flags say; what no body can say is an error of the line.
+func TestBatchFileTakesFlags(t *testing.T) {
+	model, in := synthModel(t), filepath.Join(t.TempDir(), "in.jsonl")
+	rows := []string{`{"custom_id":"a","url":"/v1/completions","body":{"prompt":"abc"}}`, `{"custom_id":"b","url":"/v1/completions","body":{"prompt":"abc","max_tokens":2}}`,
+		`{"custom_id":"c","url":"/v1/responses","body":{"input":"abc"}}`, `{"prompt":"abc"}`}
+	if err := os.WriteFile(in, []byte(strings.Join(rows, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	template := in + ".jinja"
+	if err := os.WriteFile(template, []byte("{{ messages[0].content }}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"generate", "-m", model, "--raw", "-n", "7", "--temperature", "0", "--ignore-eos", "--chat-template", template, "--jsonl", in, "--batch", "4"}
+	code, first, errs := runCommand(args...)
+	if code != exitDone {
+		t.Fatalf("exit %d: %s, %s", code, errs, first)
+	}
+	for _, want := range []string{`"completion_tokens":7`, `"completion_tokens":2`, `"output_tokens":7`} {
+		if !strings.Contains(first, want) {
+			t.Errorf("no %s in %s", want, first)
+		}
+	}
+	if n := strings.Count(first, `"text":"`+rowAnswers(t, first)[4].Text+`"`); n != 2 {
+		t.Errorf("lines of both kinds have other texts under one temperature: %s", first)
+	}
+	code, out, _ := runCommand(append(args, "--grammar", `root ::= "x"`)...)
+	if code != exitFailed || strings.Count(out, "say it in their body") != 3 {
+		t.Errorf("exit %d: %s", code, out)
+	}
+}

@@ -96,6 +96,7 @@ func (c *kvCommand) run() error {
 func writeKept(path string, e *engine.Engine, s *engine.Session) error {
 	layers := make([]keptLayer, e.Model().Layers)
 	for i := range layers {
+		layers[i].Heads = [][]int32{}
 		for g := range e.Cache()[i].KV.Heads {
 			layers[i].Heads = append(layers[i].Heads, append([]int32{}, s.Positions(i, g)...))
 		}

@@ -168,6 +168,44 @@ func (r *Row) checkBatch() error {
 	return nil
 }
 
+// Field is a field of a request's body, under one of several names: where the body has any of them, it says itself.
+type Field struct {
+	Names []string // the first that the route takes is written
+	Value any
+}
+
+// outputTokens is what /v1/responses calls max_tokens.
+const outputTokens = "max_output_tokens"
+
+// body is that of a batch file's line with what it lacks of Fields.
+func (o *Options) body(row *Row) ([]byte, error) {
+	if *row.URL == "/v1/embeddings" {
+		return row.Body, nil
+	}
+	if o.NoBody != "" {
+		return nil, fmt.Errorf("%s is not for lines of a batch file: say it in their body", o.NoBody)
+	}
+	var has map[string]jsontext.Value
+	if err := json.Unmarshal(row.Body, &has); err != nil {
+		return row.Body, nil // the route says what is wrong
+	}
+	for _, f := range o.Fields {
+		if slices.ContainsFunc(f.Names, func(name string) bool { return has[name] != nil }) {
+			continue
+		}
+		name := f.Names[0]
+		if *row.URL == "/v1/responses" && slices.Contains(f.Names, outputTokens) {
+			name = outputTokens
+		}
+		raw, err := json.Marshal(f.Value)
+		if err != nil {
+			return nil, err
+		}
+		has[name] = raw
+	}
+	return json.Marshal(has)
+}
+
 // rowError says what is wrong with a line in terms of JSON.
 func rowError(err error) error {
 	if wrong := (*json.SemanticError)(nil); errors.As(err, &wrong) {

@@ -24,6 +24,8 @@ const maxLineBytes = 16 << 20
 type Options struct {
 	Server   *serve.Server
 	Defaults serve.Request                                                      // what rows do not say; its Prompts are not looked at
+	Fields   []Field                                                            // of the bodies of a batch file's lines that ask for text and lack them
+	NoBody   string                                                             // what was asked of all rows and no body has a field for: such lines are errors; "" = nothing
 	Seeded   bool                                                               // the seed of Defaults is meant; otherwise rows without one draw their own
 	Prompt   func(*Row) ([]int, error)                                          // renders and tokenises a row's prompt
 	IsEnd    func(id int) bool                                                  // end tokens, which token_ids leave out
@@ -167,18 +169,22 @@ func (r *runner) route(ctx context.Context, row *Row) (res *response, err error)
 			panic(p)
 		}
 	}()
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+*row.URL, bytes.NewReader(row.Body))
+	body, err := r.o.body(row)
+	if err != nil {
+		return nil, err
+	}
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+*row.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	q.Host = "localhost"
 	w := &recorder{header: http.Header{}, status: http.StatusOK}
 	r.o.Server.Handler().ServeHTTP(w, q)
-	body := jsontext.Value(bytes.TrimSpace(w.body.Bytes()))
-	if !body.IsValid() {
+	answer := jsontext.Value(bytes.TrimSpace(w.body.Bytes()))
+	if !answer.IsValid() {
 		return nil, errors.New("a streamed answer has no place in a line: leave \"stream\" out")
 	}
-	return &response{w.status, body}, nil
+	return &response{w.status, answer}, nil
 }
 
 // recorder is an http.ResponseWriter that keeps the answer.

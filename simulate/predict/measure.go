@@ -24,6 +24,14 @@ type processor struct{ clock.Clock }
 
 func (processor) Now() time.Duration { return cputime.Used() }
 
+// watch is by what this host's work is timed.
+func (p *Predictor) watch() clock.Clock {
+	if p.Threads == 1 {
+		return processor{clock.Real()}
+	}
+	return clock.Real()
+}
+
 // inMemory is a policy's step with all KV in host memory, of the fastest repeat: other work on the machine has disturbed it least. One
 // thread's time is the processor's.
 type inMemory struct {
@@ -36,10 +44,7 @@ type inMemory struct {
 // inMemory measures a policy without tiers; what plain has outside of the backend's calls is a layer's own.
 func (p *Predictor) inMemory(ctx context.Context, policy string, plain *inMemory) (*inMemory, error) {
 	var timed *simulate.Timed
-	watch := clock.Real()
-	if p.Threads == 1 {
-		watch = processor{watch}
-	}
+	watch := p.watch()
 	r, err := p.open(ctx, Case{Policy: policy}, p.Bench, tier.Machine{Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, watch); return timed }})
 	if err != nil {
 		return nil, err
@@ -135,7 +140,7 @@ func (p *Predictor) calibrate(ctx context.Context) (err error) {
 	if p.plain != nil {
 		return nil
 	}
-	p.rates = offload.MeasureHost(offload.HostOptions{Threads: p.Threads, Each: p.HostEach, Bytes: p.HostBytes})
+	p.rates = offload.MeasureHost(offload.HostOptions{Threads: p.Threads, Each: p.HostEach, Bytes: p.HostBytes, Clock: p.watch()})
 	p.plain, err = p.inMemory(ctx, "full", nil)
 	return err
 }

@@ -14,6 +14,8 @@ import (
 	"terrace/bench"
 	"terrace/engine"
 	"terrace/engine/tier"
+	"terrace/internal/clock"
+	"terrace/internal/cputime"
 	"terrace/internal/kernels/quant"
 	"terrace/internal/kvpage"
 	"terrace/internal/tierspec"
@@ -181,5 +183,17 @@ func TestMeasure(t *testing.T) {
 	p.ProfileOnly = true
 	if _, err := p.Measure(t.Context(), c); !errors.Is(err, engine.ErrOption) || *closed != 5 {
 		t.Errorf("an SSD at its profile: %v, %d engines", err, *closed)
+	}
+}
+
+// TestWatch: one thread is timed by the processor, several by the clock on the wall.
+func TestWatch(t *testing.T) {
+	before := cputime.Used()
+	now := (&Predictor{Threads: 1}).watch().Now()
+	if after := cputime.Used(); now < before || now > after {
+		t.Errorf("one thread: %v, want from %v to %v of the processor's time", now, before, after)
+	}
+	if watch := (&Predictor{Threads: 2}).watch(); watch != clock.Real() {
+		t.Errorf("two threads: %T", watch)
 	}
 }

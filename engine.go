@@ -254,7 +254,7 @@ func (o *Options) measured(m *model.Model, eo engine.Options) (host offload.Host
 	of := func(kind tierspec.Kind) bool {
 		return slices.ContainsFunc(eo.Tiers, func(t tier.Tier) bool { return t.Kind == kind })
 	}
-	drive := of(tier.CSD)
+	drive := of(tier.CSD) && o.Machine.Host == nil
 	if !drive && !of(tier.SSD) {
 		return host, eo.Tiers, 0, nil
 	}

@@ -58,6 +58,9 @@ func (o *Options) Validate(m *model.Model) error {
 	if o.Threads == 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
+	if o.Machine.Host != nil {
+		o.Host = *o.Machine.Host
+	}
 	if o.Threads < 1 || o.Threads > 1024 {
 		return fmt.Errorf("engine: %d threads, want 1 to 1024: %w", o.Threads, ErrOption)
 	}

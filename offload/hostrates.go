@@ -61,6 +61,7 @@ const (
 type HostOptions struct {
 	Threads int           // 0 = all processors
 	Each    time.Duration // for how long each rate
+	Clock   clock.Clock   // by which; nil = clock.Real. One of the processor's time counts nothing of what else runs, where Threads is 1
 	Bytes   int           // of keys that are scanned; two thirds of them are copied, and checked; 0 = more than caches hold, 96 MiB
 }
 
@@ -69,16 +70,16 @@ func MeasureHost(o HostOptions) HostRates {
 	if o.Bytes <= 0 {
 		o.Bytes = hostBytes
 	}
-	pool := kernels.NewPool(o.Threads)
+	c, pool := clock.Or(o.Clock), kernels.NewPool(o.Threads)
 	defer pool.Close()
 	r := HostRates{Threads: pool.Threads(), Scan: map[string]float64{}, ByShape: map[string]float64{}}
 	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
 		for _, s := range scanShapes {
-			r.ByShape[shapeName(e, s.heads, s.dim)] = scanRate(pool, e, s.heads, s.dim, o.Bytes, o.Each)
+			r.ByShape[shapeName(e, s.heads, s.dim)] = scanRate(c, pool, e, s.heads, s.dim, o.Bytes, o.Each)
 		}
 		r.Scan[e.String()] = r.ByShape[shapeName(e, scanShapes[0].heads, scanShapes[0].dim)]
 	}
-	r.Copy, r.Check = copyRate(o.Bytes/3*2, o.Each), checkRate(o.Bytes/3*2, o.Each)
+	r.Copy, r.Check = copyRate(c, o.Bytes/3*2, o.Each), checkRate(c, o.Bytes/3*2, o.Each)
 	return r
 }
 
@@ -90,15 +91,15 @@ func MeasureHostBriefly(threads, heads, dim int) HostRates {
 	defer pool.Close()
 	r := HostRates{Threads: pool.Threads(), Scan: map[string]float64{}, ByShape: map[string]float64{}}
 	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
-		rate := scanRate(pool, e, heads, dim, hostBytes/3, each)
+		rate := scanRate(clock.Real(), pool, e, heads, dim, hostBytes/3, each)
 		r.Scan[e.String()], r.ByShape[shapeName(e, heads, dim)] = rate, rate
 	}
-	r.Copy = copyRate(briefBytes, each)
+	r.Copy = copyRate(clock.Real(), briefBytes, each)
 	return r
 }
 
 // checkRate sums the pages of records that no cache holds, n bytes.
-func checkRate(n int, each time.Duration) float64 {
+func checkRate(c clock.Clock, n int, each time.Duration) float64 {
 	const page = 4 << 10
 	n -= n % page
 	mem := AlignedBytes(n)
@@ -106,7 +107,7 @@ func checkRate(n int, each time.Duration) float64 {
 	for i := range mem {
 		mem[i] = byte(i)
 	}
-	c, rounds, sum := clock.Real(), 0, uint32(0)
+	rounds, sum := 0, uint32(0)
 	start := c.Now()
 	for rounds == 0 || c.Now()-start < each {
 		for at := 0; at < n; at += page {
@@ -120,7 +121,7 @@ func checkRate(n int, each time.Duration) float64 {
 
 // scanRate scores all tokens again and again as hillinfer does, one query a layer: the products of each KV head by the kernel
 // that runs for the type, their sum, and its rounding to half precision. It counts the f16 KV bytes of the tokens scored.
-func scanRate(pool *kernels.Pool, e kvpage.Elem, heads, dim, bytes int, each time.Duration) float64 {
+func scanRate(c clock.Clock, pool *kernels.Pool, e kvpage.Elem, heads, dim, bytes int, each time.Duration) float64 {
 	const tiles = scanChunk / kvpage.Tile
 	tile := kvpage.Tile * dim * 2
 	codes := map[kvpage.Elem]kernels.CodeElem{kvpage.I8: kernels.Codes8, kvpage.I4: kernels.Codes4}
@@ -178,7 +179,7 @@ func scanRate(pool *kernels.Pool, e kvpage.Elem, heads, dim, bytes int, each tim
 		policy.RoundScores(w.scores, 6)
 	}
 	pool.Run(chunks, score) // warm
-	c, rounds := clock.Real(), 0
+	rounds := 0
 	start := c.Now()
 	for rounds == 0 || c.Now()-start < each {
 		pool.Run(chunks, score)
@@ -195,13 +196,13 @@ type scanScratch struct {
 }
 
 // copyRate copies n bytes between buffers that no cache holds.
-func copyRate(n int, each time.Duration) float64 {
+func copyRate(c clock.Clock, n int, each time.Duration) float64 {
 	mem := AlignedBytes(2 * n)
 	defer FreeAligned(mem)
 	for i := range mem { // pages that are really there
 		mem[i] = byte(i)
 	}
-	c, rounds := clock.Real(), 0
+	rounds := 0
 	start := c.Now()
 	for rounds == 0 || c.Now()-start < each {
 		copy(mem[n:], mem[:n])

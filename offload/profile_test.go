@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"terrace/internal/clock"
 	"terrace/internal/kvpage"
 )
 
@@ -59,6 +60,9 @@ func TestMeasure(t *testing.T) {
 	if _, err := MeasureStorage(ctx, dir, MeasureOptions{SizeBytes: 24 << 20}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+	if h := MeasureHost(HostOptions{Threads: 1, Each: time.Microsecond, Bytes: 3 << 20, Clock: slowClock{clock.Real()}}); h.Copy < 1e12 || h.Check < 1e12 || h.Scan["int8"] < 1e12 {
+		t.Errorf("by a clock that goes a hundred thousand times slower: %+v", h)
+	}
 	if h := MeasureHost(HostOptions{Threads: 1, Each: time.Microsecond, Bytes: 3 << 20}); h.Copy <= 0 || len(h.Scan) != 3 || h.Scan["int8"] <= 0 || h.Threads != 1 || len(h.ByShape) != 9 {
 		t.Errorf("host %+v", h)
 	}
@@ -91,3 +95,8 @@ func TestBriefRates(t *testing.T) {
 		}
 	}
 }
+
+// slowClock goes a hundred thousand times slower.
+type slowClock struct{ clock.Clock }
+
+func (c slowClock) Now() time.Duration { return c.Clock.Now() / 100_000 }

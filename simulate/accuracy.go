@@ -13,7 +13,7 @@ type Accuracy struct {
 	Claim   string   `json:"claim"`
 	Where   string   `json:"where"`             // in the paper
 	Model   string   `json:"model"`             // the paper's
-	Asks    string   `json:"asks"`              // equal: our interval holds Paper; above, below: it lies on that side of 0
+	Asks    string   `json:"asks"`              // equal: our interval holds Paper; above, below: it lies on that side of 0; apart: on either
 	Unit    string   `json:"unit"`              // of Ours, Low and High
 	Printed string   `json:"printed,omitempty"` // by the paper
 	Table   string   `json:"table,omitempty"`   // of the papers' tables that has it
@@ -50,9 +50,10 @@ func (a *Accuracy) Verdict() string {
 	case a.Low == nil || a.High == nil:
 		return Open
 	case a.Asks == "equal" && *a.Low <= *a.Paper && *a.Paper <= *a.High,
-		a.Asks == "above" && *a.Low > 0, a.Asks == "below" && *a.High < 0:
+		a.Asks == "above" && *a.Low > 0, a.Asks == "below" && *a.High < 0,
+		a.Asks == "apart" && (*a.Low > 0 || *a.High < 0):
 		return Compatible
-	case a.Asks == "above" && *a.High >= 0, a.Asks == "below" && *a.Low <= 0:
+	case a.Asks == "above" && *a.High >= 0, a.Asks == "below" && *a.Low <= 0, a.Asks == "apart":
 		return Open
 	}
 	return Against

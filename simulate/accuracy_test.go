@@ -54,7 +54,7 @@ func TestAccuracyIsPublished(t *testing.T) {
 		for i := range list {
 			a := &list[i]
 			name := id + ": " + a.Claim
-			if seen[name] || a.Claim == "" || a.Where == "" || a.Model == "" || a.Unit == "" || !slices.Contains([]string{"equal", "above", "below"}, a.Asks) || a.Asks == "equal" && a.Paper == nil {
+			if seen[name] || a.Claim == "" || a.Where == "" || a.Model == "" || a.Unit == "" || !slices.Contains([]string{"equal", "above", "below", "apart"}, a.Asks) || a.Asks == "equal" && a.Paper == nil {
 				t.Errorf("%s: twice, or without what it needs: %+v", name, *a)
 			}
 			seen[name] = true
@@ -78,7 +78,7 @@ func TestAccuracyIsPublished(t *testing.T) {
 			}
 		}
 	}
-	for _, id := range []string{"hillinfer-fig11", "instinfer-fig11", "sliminfer-tab1", "sliminfer-tab3", "sliminfer-figA", "sliminfer-figC", "sliminfer-figD", "sliminfer-fig7", "evicpress-fig3", "evicpress-fig4", "evicpress-fig7"} {
+	for _, id := range []string{"hillinfer-fig11", "instinfer-fig11", "sliminfer-tab1", "sliminfer-tab3", "sliminfer-figA", "sliminfer-figC", "sliminfer-figD", "sliminfer-fig7", "evicpress-fig3", "evicpress-fig4", "evicpress-fig5", "evicpress-fig7"} {
 		if len(accuracies()[id]) == 0 {
 			t.Errorf("%s has no statement", id)
 		}
@@ -125,15 +125,15 @@ func TestAccuracyIsPrinted(t *testing.T) {
 	}
 }
 
-// measuredContexts are the contexts of docs/benchmarks/evicpress-quality.csv: likeness to the whole KV's answer by configuration.
+// measuredContext is a context of a file of docs/benchmarks: likeness to the whole KV's answer by configuration.
 type measuredContext struct {
 	set, row string
 	likeness map[string]float64
 }
 
-func measuredContexts(t *testing.T) (out []measuredContext) {
+func measuredContexts(t *testing.T, file string) (out []measuredContext) {
 	t.Helper()
-	f, err := os.Open("../docs/benchmarks/evicpress-quality.csv")
+	f, err := os.Open("../docs/benchmarks/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,17 +155,24 @@ func measuredContexts(t *testing.T) (out []measuredContext) {
 }
 
 // interval is the 95 % bootstrap interval of a statistic of contexts, drawn by their rows, whose parts are not independent.
-func interval(contexts []measuredContext, statistic func([]measuredContext) float64) (low, high float64) {
-	rows := map[string][]measuredContext{}
-	for _, c := range contexts {
-		rows[c.row] = append(rows[c.row], c)
+// The strata have as many rows each in every draw.
+func interval(statistic func([]measuredContext) float64, strata ...[]measuredContext) (low, high float64) {
+	var rows []map[string][]measuredContext
+	var names [][]string
+	for _, contexts := range strata {
+		of := map[string][]measuredContext{}
+		for _, c := range contexts {
+			of[c.row] = append(of[c.row], c)
+		}
+		rows, names = append(rows, of), append(names, slices.Sorted(maps.Keys(of)))
 	}
-	names := slices.Sorted(maps.Keys(rows))
 	rng, values := rand.New(rand.NewPCG(1, 1)), make([]float64, 10000)
 	for i := range values {
 		var drawn []measuredContext
-		for range names {
-			drawn = append(drawn, rows[names[rng.IntN(len(names))]]...)
+		for k, of := range rows {
+			for range of {
+				drawn = append(drawn, of[names[k][rng.IntN(len(of))]]...)
+			}
 		}
 		values[i] = statistic(drawn)
 	}
@@ -206,12 +213,61 @@ func bestShare(method string) func([]measuredContext) float64 {
 	}
 }
 
-// TestAccuracyOfContexts: what is said of EvicPress's Figures 3 and 4 is what the contexts give.
+// bestKeep is the share of a context's KV whose likeness less itself is the largest, by whichever method: quality over the whole KV's, less
+// time to first token over the whole KV's, which is loaded in proportion to its bytes. The whole KV is 1 less 1; of equal ones the larger.
+func bestKeep(c measuredContext) float64 {
+	best, most := 1.0, 0.0
+	for name, likeness := range c.likeness {
+		_, share, _ := strings.Cut(name, " ")
+		keep, _ := strconv.ParseFloat(share, 64)
+		if gain := likeness - keep; gain > most || gain == most && keep > best {
+			best, most = keep, gain
+		}
+	}
+	return best
+}
+
+// keepOf is the mean of contexts' best shares, and their standard deviation over it.
+func keepOf(contexts []measuredContext) (mean, variation float64) {
+	squares, n := 0.0, float64(len(contexts))
+	for _, c := range contexts {
+		mean += bestKeep(c) / n
+	}
+	for _, c := range contexts {
+		squares += (bestKeep(c) - mean) * (bestKeep(c) - mean)
+	}
+	return mean, math.Sqrt(squares/(n-1)) / mean
+}
+
+// overSets is a statistic of what each data set's contexts give.
+func overSets(of func(contexts []measuredContext) float64, all func(...float64) float64) func([]measuredContext) float64 {
+	return func(contexts []measuredContext) float64 {
+		var values []float64
+		for _, set := range bySet(contexts) {
+			values = append(values, of(set))
+		}
+		return all(values...)
+	}
+}
+
+func bySet(contexts []measuredContext) (out [][]measuredContext) {
+	sets := map[string][]measuredContext{}
+	for _, c := range contexts {
+		sets[c.set] = append(sets[c.set], c)
+	}
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		out = append(out, sets[name])
+	}
+	return out
+}
+
+// TestAccuracyOfContexts: what is said of EvicPress's Figures 3 to 5 is what the contexts give.
 func TestAccuracyOfContexts(t *testing.T) {
-	all, seen := measuredContexts(t), 0
-	check := func(a *Accuracy, contexts []measuredContext, statistic func([]measuredContext) float64, to float64) {
+	all, seen := measuredContexts(t, "evicpress-quality.csv"), 0
+	checkIn := func(a *Accuracy, strata [][]measuredContext, statistic func([]measuredContext) float64, to float64) {
 		seen++
-		low, high := interval(contexts, statistic)
+		low, high := interval(statistic, strata...)
+		contexts := slices.Concat(strata...)
 		for i, v := range []float64{statistic(contexts), low, high} {
 			got := []*float64{a.Ours, a.Low, a.High}[i]
 			if got == nil || math.Abs(*got-v) > to*0.501 {
@@ -221,6 +277,9 @@ func TestAccuracyOfContexts(t *testing.T) {
 		if a.N != len(contexts) {
 			t.Errorf("%s: n = %d, want %d", a.Claim, a.N, len(contexts))
 		}
+	}
+	check := func(a *Accuracy, contexts []measuredContext, statistic func([]measuredContext) float64, to float64) {
+		checkIn(a, [][]measuredContext{contexts}, statistic, to)
 	}
 	for i := range accuracies()["evicpress-fig3"] {
 		a := &accuracies()["evicpress-fig3"][i]
@@ -244,8 +303,23 @@ func TestAccuracyOfContexts(t *testing.T) {
 		}
 		check(a, of, bestShare(method), 0.1)
 	}
-	if seen != 9 {
-		t.Errorf("%d statements, want 9", seen)
+	sets := bySet(measuredContexts(t, "evicpress-keeps.csv"))
+	variation := func(contexts []measuredContext) float64 { _, v := keepOf(contexts); return v }
+	mean := func(contexts []measuredContext) float64 { m, _ := keepOf(contexts); return m }
+	for i := range accuracies()["evicpress-fig5"] {
+		a := &accuracies()["evicpress-fig5"][i]
+		switch {
+		case strings.HasPrefix(a.Claim, "least"):
+			checkIn(a, sets, overSets(variation, func(v ...float64) float64 { return slices.Min(v) }), 0.001)
+		case strings.HasPrefix(a.Claim, "greatest"):
+			checkIn(a, sets, overSets(variation, func(v ...float64) float64 { return slices.Max(v) }), 0.001)
+		default:
+			two := slices.DeleteFunc(slices.Clone(sets), func(s []measuredContext) bool { return s[0].set != "multi_news" && s[0].set != "musique" })
+			checkIn(a, two, overSets(mean, func(v ...float64) float64 { return v[0] - v[1] }), 0.001)
+		}
+	}
+	if seen != 12 {
+		t.Errorf("%d statements, want 12", seen)
 	}
 }
 
@@ -269,6 +343,9 @@ func TestVerdict(t *testing.T) {
 		{"below", nil, p(2), p(1), p(3), Against},
 		{"below", nil, p(2), nil, nil, Open},
 		{"equal", p(0), nil, nil, nil, NotMeasured},
+		{"apart", nil, p(-2), p(-3), p(-1), Compatible},
+		{"apart", nil, p(2), p(1), p(3), Compatible},
+		{"apart", nil, p(2), p(-1), p(3), Open},
 	} {
 		a := Accuracy{Asks: c.asks, Paper: c.paper, Ours: c.ours, Low: c.low, High: c.high}
 		if got := a.Verdict(); got != c.want {

@@ -18,7 +18,7 @@ type Drive struct {
 	Profile       string  `json:"profile"`
 	Keys          string  `json:"keys"`
 	CapacityBytes int64   `json:"capacity_bytes"`
-	Message       float64 `json:"message_s"` // an empty question and its answer
+	Message       float64 `json:"message_s"` // an empty question and its answer; 0 = what the profile says
 
 	Fetch       float64 `json:"fetch_s"` // reading records, or tokens, in one message: of the drive's process, one after another
 	FetchByte   float64 `json:"fetch_s_per_byte"`
@@ -49,7 +49,8 @@ func (p *Paced) Dial(_ context.Context, _ string, o csdshim.ClientOptions) (offl
 	if err != nil {
 		return nil, err
 	}
-	return &driveLink{Session: d.Connect([16]byte{1}, 0), drive: d, p: p}, nil
+	empty := modelled((2*profile.Link.LatencyUs + profile.Engine.CommandUs) / 1e6)
+	return &driveLink{Session: d.Connect([16]byte{1}, 0), drive: d, p: p, empty: empty}, nil
 }
 
 // driveLink is a connection to a drive in this process, which takes the time of one to a drive behind a socket.
@@ -57,6 +58,7 @@ type driveLink struct {
 	*csdshim.Session
 	drive  *csdshim.Drive
 	p      *Paced
+	empty  time.Duration // what a question that asks nothing takes by the profile
 	closed bool
 }
 
@@ -103,7 +105,9 @@ func (l *driveLink) Close() error {
 
 // Stats implements offload.Link.
 func (l *driveLink) Stats(context.Context) (csdshim.Stats, error) {
-	l.message()
+	if l.message(); l.p.host.Drive.Message == 0 {
+		l.until(l.p.Clock.Now() + l.empty)
+	}
 	return l.drive.Stats(), nil
 }
 

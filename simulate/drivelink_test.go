@@ -55,6 +55,13 @@ func TestDriveAtItsProfile(t *testing.T) {
 	if took, modelled := fetch(Drive{Fetch: 1e-3, FetchAlone: 1e-3}); took != 2*time.Millisecond || modelled > time.Millisecond {
 		t.Errorf("256 KiB of a process that takes 2 ms take %v, by the model %v", took, modelled)
 	}
+	for message, want := range map[float64]time.Duration{0: 31500 * time.Nanosecond, 1e-4: 100 * time.Microsecond} { // 5 µs each way and the firmware's 21.5, or as was measured
+		p, link, _ := pacedDrive(t, Drive{Message: message})
+		from := p.Clock.Now()
+		if _, err := link.Stats(t.Context()); err != nil || p.Clock.Now()-from != want {
+			t.Errorf("an empty question, a message of %g s: %v, want %v: %v", message, p.Clock.Now()-from, want, err)
+		}
+	}
 	_, drive, _ := pacedDrive(t, Drive{})
 	scored := 0
 	q := &csdshim.Query{Codes: csdshim.CodesInt8, Int8: make([]int8, 64), Block: 256}

@@ -9,6 +9,7 @@ import (
 	"terrace/attention"
 	"terrace/internal/clock"
 	"terrace/internal/kernels"
+	"terrace/internal/kvpage"
 	"terrace/model"
 	"terrace/offload"
 )
@@ -40,6 +41,19 @@ type Compute struct {
 	Scan    float64 `json:"scan_s"`   // for each byte of keys and values whose keys are scored and chosen from
 	Ask     float64 `json:"ask_s"`    // for each record or single token that the tier below is asked for: planning it, and putting it where it is read
 	Take    float64 `json:"take_s"`   // for each operation of a device that is taken, beside its checksums
+}
+
+// Balanced is what a policy that balances this host with a drive is told: keys scored as fast as Compute has it, all else as measured.
+func (h *Host) Balanced() offload.HostRates {
+	r := h.Rates
+	if h.Compute.Scan <= 0 { // learnt with the rest of a layer
+		return r
+	}
+	r.Scan, r.ByShape, r.Threads = map[string]float64{}, nil, max(r.Threads, 1)
+	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
+		r.Scan[e.String()] = 1 / h.Compute.Scan
+	}
+	return r
 }
 
 // Timed measures a backend's calls in decode steps.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"terrace/internal/kvpage"
 	"terrace/internal/vfs"
 	"terrace/internal/vfs/uring"
 	"terrace/offload"
@@ -52,6 +53,21 @@ func TestDiskTakesTheDevicesTime(t *testing.T) {
 	}
 	if len(ended) != 2 || string(got) != string(want) {
 		t.Errorf("%d reads ended", len(ended))
+	}
+}
+
+// TestBalancedHost: a policy is told the rate at which the model scores; where that is not known by itself, the measured one.
+func TestBalancedHost(t *testing.T) {
+	h := Host{Rates: offload.HostRates{Threads: 2, Copy: 3e9, Scan: map[string]float64{"int8": 7e9}, ByShape: map[string]float64{"int8/3x64": 8e9}}}
+	if r := h.Balanced(); r.ScanRate(kvpage.I8, 3, 64) != 8e9 {
+		t.Errorf("measured: %+v", r)
+	}
+	h.Compute.Scan = 1 / 5e9
+	r := h.Balanced()
+	for _, e := range []kvpage.Elem{kvpage.F16, kvpage.I8, kvpage.I4} {
+		if got := r.ScanRate(e, 3, 64); math.Abs(got/5e9-1) > 1e-12 || r.Threads != 2 || r.Copy != 3e9 {
+			t.Errorf("%v: %g, %+v", e, got, r)
+		}
 	}
 }
 

@@ -27,6 +27,8 @@ type benchCommand struct {
 	record   string
 	hardware string
 
+	atProfile bool
+
 	traceLayers int
 }
 
@@ -74,6 +76,7 @@ Each repeat is a line on stderr while the bench runs (not with --quiet); rows of
 	p.StringVar(&bc.record, "record-trace", "", "write to this file, for infer simulate --fit: with --predict what the measured runs took, call by call; without it what tokens are worth to a policy at each of -n steps behind -d tokens, and measure nothing")
 	p.IntVar(&bc.traceLayers, "trace-layers", 0, "with --record-trace, without --predict: so many layers, evenly spaced (0: all)")
 	p.StringVar(&bc.hardware, "hardware", "", "with --predict: predict for the host of this file (infer simulate --fit) and measure nothing")
+	p.BoolVar(&bc.atProfile, "at-profile", false, "with --predict: on drives, what steps take at the drive's profile alone; of this host only steps in memory are measured")
 	p.StringVarP(&bc.format, "output", "o", "auto", "auto (md and a verdict for one case, table for several), table, json, jsonl, md or csv (the last two with llama-bench's columns: mean ± standard deviation)")
 	return cmd
 }

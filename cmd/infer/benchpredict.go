@@ -31,14 +31,15 @@ type predictedRow struct {
 	MeasuredMS    float64        `json:"measured_step_ms,omitempty"`
 	AllMS         []float64      `json:"measured_all_ms,omitempty"`
 	MeasuredIn    *predict.Parts `json:"measured_parts_ms,omitempty"`
-	PredictedMS   float64        `json:"predicted_step_ms"`
-	PredictedIn   predict.Parts  `json:"predicted_parts_ms"`
+	PredictedMS   float64        `json:"predicted_step_ms,omitempty"`
+	PredictedIn   *predict.Parts `json:"predicted_parts_ms,omitempty"`
 	Ratio         float64        `json:"ratio,omitempty"`              // predicted over measured
 	ProfileMS     float64        `json:"at_profile_step_ms,omitempty"` // on a drive: its profile's time alone, modelled
 	ProfileIn     *predict.Parts `json:"at_profile_parts_ms,omitempty"`
 	ProfileTimes  float64        `json:"at_profile_times_first,omitempty"` // the speed there over that of the first case
+	ProfileKV     *benchKV       `json:"at_profile_kv,omitempty"`
 	MeasuredKV    *benchKV       `json:"measured_kv,omitempty"`
-	PredictedKV   benchKV        `json:"predicted_kv"`
+	PredictedKV   *benchKV       `json:"predicted_kv,omitempty"`
 	Host          simulate.Host  `json:"hardware"`
 	MeasuredFrom  string         `json:"measured_source,omitempty"`
 	PredictedFrom string         `json:"predicted_source"`
@@ -46,10 +47,14 @@ type predictedRow struct {
 
 // predictedRow is a prediction as it is printed.
 func (bc *benchCommand) predictedRow(c predict.Case, p predict.Prediction) predictedRow {
-	row := predictedRow{Policy: c.PolicyName(), Tiers: c.Tiers, Batch: p.Predicted.Row.Batch, Depth: bc.o.D, MemoryMS: 1e3 * p.Memory,
-		PredictedMS: 1e3 * p.Predicted.Row.MedianStep(), PredictedIn: p.Predicted.Parts, PredictedKV: kvOf(p.Predicted.Row), Ratio: p.Ratio(), Host: p.Host, PredictedFrom: "modelled"}
+	row := predictedRow{Policy: c.PolicyName(), Tiers: c.Tiers, Batch: max(bc.o.Batch, 1), Depth: bc.o.D, MemoryMS: 1e3 * p.Memory, Ratio: p.Ratio(), Host: p.Host, PredictedFrom: "modelled"}
+	if m := p.Predicted; m != nil {
+		use := kvOf(m.Row)
+		row.PredictedMS, row.PredictedIn, row.PredictedKV = 1e3*m.Row.MedianStep(), &m.Parts, &use
+	}
 	if m := p.AtProfile; m != nil {
-		row.ProfileMS, row.ProfileIn = 1e3*m.Row.MedianStep(), &m.Parts
+		use := kvOf(m.Row)
+		row.ProfileMS, row.ProfileIn, row.ProfileKV = 1e3*m.Row.MedianStep(), &m.Parts, &use
 	}
 	if m := p.Measured; m != nil {
 		use := kvOf(m.Row)
@@ -81,8 +86,11 @@ func (bc *benchCommand) benchPredict(kvs []kvFlags) error {
 		return usageErrorf("--predict: want -n and -d above 0, --continue, and the native backend")
 	}
 	bc.o.P = 0
-	p := &predict.Predictor{Open: bc.openPredicted, Bench: bc.o, Cores: processors, Threads: bc.load.threads, HostEach: hostEach, DiskEach: diskEach}
+	p := &predict.Predictor{Open: bc.openPredicted, Bench: bc.o, Cores: processors, Threads: bc.load.threads, HostEach: hostEach, DiskEach: diskEach, ProfileOnly: bc.atProfile}
 	p.HostBytes = hostBytes
+	if bc.atProfile && (bc.hardware != "" || bc.record != "") {
+		return usageErrorf("--at-profile measures no run on a drive: --hardware and --record-trace exclude it")
+	}
 	if bc.hardware != "" {
 		return bc.benchModelled(p, kvs)
 	}
@@ -165,15 +173,21 @@ func (bc *benchCommand) printPredicted(format string, rows []predictedRow) error
 	w := bc.newTable()
 	fmt.Fprintln(w, "case\tbatch\tdepth\tin memory ms\tmeasured ms\tpredicted ms\tratio\tat profile ms\ttimes first\tfrom")
 	for _, r := range rows {
-		memory, measured, ratio := fmt.Sprintf("%.1f", r.MemoryMS), fmt.Sprintf("%.1f", r.MeasuredMS), fmt.Sprintf("%.2f", r.Ratio)
+		memory, measured, ratio, predicted := fmt.Sprintf("%.1f", r.MemoryMS), fmt.Sprintf("%.1f", r.MeasuredMS), fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.1f", r.PredictedMS)
 		profile, times := "-", "-"
 		if r.ProfileMS > 0 {
 			profile, times = fmt.Sprintf("%.1f", r.ProfileMS), fmt.Sprintf("%.2f", r.ProfileTimes)
 		}
-		if r.MeasuredMS == 0 { // of a hardware file alone
-			memory, measured, ratio = "-", "-", "-"
+		if r.MemoryMS == 0 { // of a hardware file alone
+			memory = "-"
 		}
-		fmt.Fprintf(w, "%s on %s\t%d\t%d\t%s\t%s\t%.1f\t%s\t%s\t%s\t%s\n", r.Policy, strings.Join(r.Tiers, " "), r.Batch, r.Depth, memory, measured, r.PredictedMS, ratio, profile, times, r.MeasuredFrom)
+		if r.MeasuredMS == 0 {
+			measured, ratio = "-", "-"
+		}
+		if r.PredictedMS == 0 { // at its profile alone
+			predicted = "-"
+		}
+		fmt.Fprintf(w, "%s on %s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Policy, strings.Join(r.Tiers, " "), r.Batch, r.Depth, memory, measured, predicted, ratio, profile, times, r.MeasuredFrom)
 	}
 	return w.Flush()
 }

@@ -111,7 +111,7 @@ func TestBenchPredictFails(t *testing.T) {
 
 // TestBenchPredictDrives: cases on a drive that attends and on one that stores are measured and worked out.
 func TestBenchPredictDrives(t *testing.T) {
-	_, rows := predictedArgs(t)
+	args, rows := predictedArgs(t)
 	socket := serveDrive(t, "instcsd", clock.Real())
 	attends, stores := "sparf:ratio=0.125 on csd=unix:"+socket, "full on host=1200KiB csd=unix:"+socket
 	list := rows("-d", "1000", "--case", attends, "--case", stores)
@@ -132,6 +132,16 @@ func TestBenchPredictDrives(t *testing.T) {
 		if link := 1e3 * r.PredictedKV.BytesToken / 3.94e9; r.ProfileMS < link || r.ProfileMS == r.PredictedMS || r.ProfileIn == nil || r.ProfileTimes != list[0].ProfileMS/r.ProfileMS {
 			t.Errorf("%s at its profile: %.3f ms, %.3f of the link, %.2f times the first: %+v", r.Policy, r.ProfileMS, link, r.ProfileTimes, r.ProfileIn)
 		}
+	}
+	// At the profile alone nothing is learnt of the process, and the same comes out but for this host's steps.
+	alone := rows("-d", "1000", "--at-profile", "--case", stores)
+	if r := alone[0]; len(alone) != 1 || r.MeasuredMS != 0 || r.PredictedMS != 0 || r.PredictedKV != nil || r.MemoryMS <= 0 || r.Host.Drive.Message != 0 || r.Host.Drive.Fetch != 0 {
+		t.Errorf("at its profile alone: %+v", r)
+	} else if want := list[1].ProfileKV; r.ProfileKV.BytesToken != want.BytesToken || r.ProfileMS < 1e3*want.BytesToken/3.94e9 {
+		t.Errorf("at its profile alone: %.3f ms, %.0f bytes a token, want %.0f", r.ProfileMS, r.ProfileKV.BytesToken, want.BytesToken)
+	}
+	if code, _, stderr := inferWith(t, "", append(args, "-d", "1000", "--at-profile", "--record-trace", filepath.Join(t.TempDir(), "trace"), "--case", stores)...); code != 2 {
+		t.Errorf("--at-profile that records: exit %d: %s", code, stderr)
 	}
 	if len(list) != 2 || list[0].Host.Drive.Attend+list[0].Host.Drive.AttendToken <= 0 || list[1].Host.Drive.Fetch+list[1].Host.Drive.FetchByte <= 0 {
 		t.Errorf("%+v", list)

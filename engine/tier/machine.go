@@ -13,6 +13,7 @@ type Machine struct {
 	Disk  vfs.FS                            // file system of an ssd tier; nil = the system's
 	Wrap  func(model.Backend) model.Backend // puts something between the engine and its backend; nil = nothing
 	Dial  offload.Dial                      // how drives of csd tiers are reached; nil = by their sockets
+	Host  *offload.HostRates                // what this machine does in a second, for policies that balance it with a drive; nil = engine.Options.Host
 
 	// Scored hears what a policy that ranks tokens by one score each ranks a layer's by, in a decode step: one score a cached token, in
 	// cache order, valid during the call. Of what a drive scores it hears nothing; several texts may call at once. nil = nobody listens.

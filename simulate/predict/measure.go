@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
+	"terrace/engine"
 	"terrace/engine/tier"
 	"terrace/internal/clock"
+	"terrace/internal/cputime"
 	"terrace/internal/units"
 	"terrace/model"
 	"terrace/offload"
@@ -15,7 +18,22 @@ import (
 	"terrace/simulate"
 )
 
-// inMemory is a policy's step with all KV in host memory.
+// processor is a clock of the processor's time that this process has used: where one thread computes and nothing else runs in the process,
+// what it would take on a machine of its own.
+type processor struct{ clock.Clock }
+
+func (processor) Now() time.Duration { return cputime.Used() }
+
+// watch is by what this host's work is timed.
+func (p *Predictor) watch() clock.Clock {
+	if p.Threads == 1 {
+		return processor{clock.Real()}
+	}
+	return clock.Real()
+}
+
+// inMemory is a policy's step with all KV in host memory, of the fastest repeat: other work on the machine has disturbed it least. One
+// thread's time is the processor's.
 type inMemory struct {
 	model   *model.Model
 	compute simulate.Compute
@@ -26,21 +44,27 @@ type inMemory struct {
 // inMemory measures a policy without tiers; what plain has outside of the backend's calls is a layer's own.
 func (p *Predictor) inMemory(ctx context.Context, policy string, plain *inMemory) (*inMemory, error) {
 	var timed *simulate.Timed
-	r, err := p.open(ctx, Case{Policy: policy}, p.Bench, tier.Machine{Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, nil); return timed }})
+	watch := p.watch()
+	r, err := p.open(ctx, Case{Policy: policy}, p.Bench, tier.Machine{Wrap: func(b model.Backend) model.Backend { timed = simulate.NewTimed(b, watch); return timed }})
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
-	timed.Reset()
-	if err := r.repeat(ctx, p.repeats()); err != nil {
-		return nil, err
+	m := r.Engine.Model()
+	out := &inMemory{model: m}
+	for range p.repeats() {
+		timed.Reset()
+		began := watch.Now()
+		if err := r.repeat(ctx, 1); err != nil {
+			return nil, err
+		}
+		if step := (watch.Now() - began).Seconds() / float64(p.Bench.N); out.step == 0 || step < out.step {
+			compute, calls := timed.Compute()
+			out.step, out.compute, out.rest = step, compute, max(0, step-calls)
+		}
 	}
-	row, m := r.Row(), r.Engine.Model()
-	out := &inMemory{model: m, step: row.MedianStep()}
-	var calls float64
-	out.compute, calls = timed.Compute()
+	row := r.Row()
 	out.compute.Policy, out.compute.Batch = policy, row.Batch
-	out.rest = max(0, row.MeanStep()-calls)
 	fixed := out.rest
 	if plain != nil {
 		fixed = min(fixed, plain.rest)
@@ -116,7 +140,7 @@ func (p *Predictor) calibrate(ctx context.Context) (err error) {
 	if p.plain != nil {
 		return nil
 	}
-	p.rates = offload.MeasureHost(offload.HostOptions{Threads: p.Threads, Each: p.HostEach, Bytes: p.HostBytes})
+	p.rates = offload.MeasureHost(offload.HostOptions{Threads: p.Threads, Each: p.HostEach, Bytes: p.HostBytes, Clock: p.watch()})
 	p.plain, err = p.inMemory(ctx, "full", nil)
 	return err
 }
@@ -132,6 +156,9 @@ func (p *Predictor) Measure(ctx context.Context, c Case) (out Prediction, err er
 	if err != nil {
 		return out, err
 	}
+	if p.ProfileOnly && socket == "" {
+		return out, fmt.Errorf("predict: case %s: an SSD has no profile: want a drive, csd=unix:SOCKET: %w", c.PolicyName(), engine.ErrOption)
+	}
 	if dirs != nil {
 		rates, err := offload.MeasureStorage(ctx, dirs[0], offload.MeasureOptions{SizeBytes: 64 * units.MiB, Each: p.DiskEach, Rounds: 1, NoStore: true})
 		if err != nil {
@@ -139,13 +166,18 @@ func (p *Predictor) Measure(ctx context.Context, c Case) (out Prediction, err er
 		}
 		host.Storage = &rates
 	}
-	whole, learnt, seen, err := p.inTurns(ctx, c)
-	if err != nil {
-		return out, err
+	var whole Measurement
+	var learnt, seen *simulate.RecordedRun
+	if !p.ProfileOnly {
+		if whole, learnt, seen, err = p.inTurns(ctx, c); err != nil {
+			return out, err
+		}
 	}
-	memory, err := p.inMemory(ctx, c.PolicyName(), p.plain)
-	if err != nil {
-		return out, err
+	memory := p.plain
+	if c.PolicyName() != "full" {
+		if memory, err = p.inMemory(ctx, c.PolicyName(), p.plain); err != nil {
+			return out, err
+		}
 	}
 	host.Compute = memory.compute
 	if socket != "" {
@@ -156,24 +188,28 @@ func (p *Predictor) Measure(ctx context.Context, c Case) (out Prediction, err er
 	if err != nil {
 		return out, err
 	}
+	out.Memory = memory.step
+	if host.Drive != nil { // as it was before anything is learnt of its process
+		at := host
+		drive := *host.Drive
+		drive.Message, at.Drive = 0, &drive
+		profile, err := p.Model(ctx, c, at)
+		if err != nil {
+			return out, err
+		}
+		if out.AtProfile, out.Host = profile.Predicted, at; p.ProfileOnly {
+			return out, nil
+		}
+	}
 	before := host
 	learnt.Host, seen.Host = &before, &before
 	p.Record.Add(learnt, seen)
 	if _, err := host.Learn(learnt); err != nil {
 		return out, err
 	}
-	if out, err = p.Model(ctx, c, host); err != nil {
-		return out, err
-	}
-	if before.Drive != nil { // as it was before anything was learnt of its process
-		profile, err := p.Model(ctx, c, before)
-		if err != nil {
-			return out, err
-		}
-		out.AtProfile = &profile.Predicted
-	}
-	out.Memory, out.Measured = memory.step, &whole
-	return out, nil
+	predicted, err := p.Model(ctx, c, host)
+	out.Predicted, out.Host, out.Measured = predicted.Predicted, host, &whole
+	return out, err
 }
 
 // driveOf measures what a policy's steps ask of a drive.

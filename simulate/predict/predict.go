@@ -34,6 +34,8 @@ type Predictor struct {
 
 	HostBytes int // on how much memory the host's rates are measured; 0 = more than caches hold (offload.HostOptions)
 
+	ProfileOnly bool // Measure gives a drive's Prediction.AtProfile, Memory and Host alone; the drive says what it is
+
 	Record *simulate.Recording // gets what the measured runs took, call by call; nil = nothing does
 
 	rates offload.HostRates
@@ -42,18 +44,18 @@ type Predictor struct {
 
 // Prediction is a case as it was measured, and as it was worked out from what the host does in memory and its tier.
 type Prediction struct {
-	Memory    float64      // the policy's step without tiers, measured, in seconds; 0 = it was not
+	Memory    float64      // the policy's step without tiers, measured, in seconds, the fastest repeat's; 0 = it was not
 	Measured  *Measurement // nil = it was not measured
-	Predicted Measurement  // modelled
-	// AtProfile is the case on a drive that takes its profile's time and a message's, nothing more of the process that mimics it, by a host
-	// that computes as fast as with all KV in memory; modelled. nil = no drive, or Model.
+	Predicted *Measurement // modelled; nil = it was not asked for
+	// AtProfile is the case on a drive that takes its profile's time, and nothing of the process that mimics it, by a host that computes as
+	// fast as with all KV in memory; modelled. nil = no drive, or Model.
 	AtProfile *Measurement
 	Host      simulate.Host
 }
 
 // Ratio is the predicted step over the measured one; 0 without one.
 func (p *Prediction) Ratio() float64 {
-	if p.Measured == nil {
+	if p.Measured == nil || p.Predicted == nil {
 		return 0
 	}
 	return p.Predicted.Row.MedianStep() / p.Measured.Row.MedianStep()
@@ -101,7 +103,8 @@ func (p *Predictor) repeats() int { return max(p.Bench.Repeats, 1) }
 func (p *Predictor) Model(ctx context.Context, c Case, host simulate.Host) (out Prediction, err error) {
 	var timed *simulate.Timed
 	paced := simulate.PaceHost(host)
-	machine := tier.Machine{Clock: paced.Clock, Dial: paced.Dial, Wrap: func(b model.Backend) model.Backend {
+	rates := host.Balanced()
+	machine := tier.Machine{Clock: paced.Clock, Dial: paced.Dial, Host: &rates, Wrap: func(b model.Backend) model.Backend {
 		timed = simulate.NewTimed(paced.Wrap(b), paced.Clock)
 		return timed
 	}}
@@ -119,5 +122,5 @@ func (p *Predictor) Model(ctx context.Context, c Case, host simulate.Host) (out 
 	if err := r.repeat(ctx, p.repeats()); err != nil {
 		return out, err
 	}
-	return Prediction{Host: host, Predicted: Measurement{r.Row(), partsOf(timed, r.Row())}}, nil
+	return Prediction{Host: host, Predicted: &Measurement{r.Row(), partsOf(timed, r.Row())}}, nil
 }

@@ -14,7 +14,10 @@ import (
 	"terrace/bench"
 	"terrace/engine"
 	"terrace/engine/tier"
+	"terrace/internal/clock"
+	"terrace/internal/cputime"
 	"terrace/internal/kernels/quant"
+	"terrace/internal/kvpage"
 	"terrace/internal/tierspec"
 	"terrace/model"
 	"terrace/offload"
@@ -110,10 +113,19 @@ func TestSmaller(t *testing.T) {
 // TestModel: a step in memory takes what the host's rates say, part by part.
 func TestModel(t *testing.T) {
 	p, _ := predictor(t, bench.Options{N: 4, D: 40, Repeats: 2, Continue: true, Seed: 1})
-	host := simulate.Host{Cores: 1, Compute: simulate.Compute{Embed: 1e-3, Project: 2e-3, Finish: 4e-3, Logits: 8e-3, Layer: 16e-3}}
+	host := simulate.Host{Cores: 1, Compute: simulate.Compute{Embed: 1e-3, Project: 2e-3, Finish: 4e-3, Logits: 8e-3, Layer: 16e-3, Scan: 1e-12}}
+	var told *offload.HostRates
+	open := p.Open
+	p.Open = func(c Case, tokens int, m tier.Machine) (*Opened, error) {
+		told = m.Host
+		return open(c, tokens, m)
+	}
 	got, err := p.Model(t.Context(), Case{}, host)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if told == nil || math.Abs(told.ScanRate(kvpage.I8, 2, 32)/1e12-1) > 1e-9 {
+		t.Errorf("a policy is told that the host does %+v", told)
 	}
 	want := Parts{Project: 1 + layers*(2+16), Finish: layers * 4, Logits: 8}
 	for _, x := range [][2]float64{
@@ -162,10 +174,26 @@ func TestMeasure(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(dir, "kv")); err != nil || len(left) > 1 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	if *closed != 6 { // full and the policy in memory, whole and part, asking, modelled
+	if *closed != 5 { // full in memory, whole and part, asking, modelled
 		t.Errorf("%d engines", *closed)
 	}
 	if _, err := p.Measure(t.Context(), Case{Policy: "quest"}); !errors.Is(err, engine.ErrOption) {
 		t.Errorf("without tiers: %v", err)
+	}
+	p.ProfileOnly = true
+	if _, err := p.Measure(t.Context(), c); !errors.Is(err, engine.ErrOption) || *closed != 5 {
+		t.Errorf("an SSD at its profile: %v, %d engines", err, *closed)
+	}
+}
+
+// TestWatch: one thread is timed by the processor, several by the clock on the wall.
+func TestWatch(t *testing.T) {
+	before := cputime.Used()
+	now := (&Predictor{Threads: 1}).watch().Now()
+	if after := cputime.Used(); now < before || now > after {
+		t.Errorf("one thread: %v, want from %v to %v of the processor's time", now, before, after)
+	}
+	if watch := (&Predictor{Threads: 2}).watch(); watch != clock.Real() {
+		t.Errorf("two threads: %T", watch)
 	}
 }

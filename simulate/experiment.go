@@ -113,6 +113,12 @@ func Run(id string, sets []string) (*Result, error) {
 		}
 		out.Parameters[name] = p
 	}
+	for _, p := range s.picked {
+		var err error
+		if out.Rows, err = p.rows(id, s, out.Rows); err != nil {
+			return nil, err
+		}
+	}
 	sortRows(out.Rows)
 	for i := range out.Rows {
 		if err := b.settle(&out.Rows[i]); err != nil {

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -114,6 +115,37 @@ type settings struct {
 	params map[string]value
 	axes   axes
 	set    map[string]bool // given by the caller
+	picked []xPick
+}
+
+// xPick leaves of an experiment's rows those whose x has one of some values under a key that is no parameter.
+type xPick struct{ key, values string }
+
+// rows are those that are left of a list, which all have some key that the caller gave.
+func (p xPick) rows(id string, s *settings, list []Row) ([]Row, error) {
+	var left []Row
+	has, known := false, map[string]bool{}
+	for _, r := range list {
+		v, ok := r.X[p.key]
+		if !ok {
+			continue
+		}
+		has, known[fmt.Sprint(v)] = true, true
+		if slices.ContainsFunc(strings.Split(p.values, "/"), func(text string) bool {
+			f, err := parseNumber(text)
+			return text == fmt.Sprint(v) || err == nil && f == v
+		}) {
+			left = append(left, r)
+		}
+	}
+	switch {
+	case !has:
+		keys := s.keys()
+		return nil, fmt.Errorf("simulate: %s: no parameter %q%s: it has %s: %w", id, p.key, nearest.Hint(p.key, keys), strings.Join(keys, ", "), ErrArgument)
+	case left == nil:
+		return nil, fmt.Errorf("simulate: %s: no row has %s=%s: want some of %s: %w", id, p.key, p.values, strings.Join(slices.Sorted(maps.Keys(known)), "/"), ErrArgument)
+	}
+	return left, nil
 }
 
 // numbers are the parameters that are numbers.
@@ -153,8 +185,8 @@ func (s *settings) apply(id, item string) error {
 	}
 	p, ok := s.params[key]
 	if !ok {
-		known := s.keys()
-		return fmt.Errorf("simulate: %s: no parameter %q%s: it has %s: %w", id, key, nearest.Hint(key, known), strings.Join(known, ", "), ErrArgument)
+		s.picked = append(s.picked, xPick{key, text})
+		return nil
 	}
 	if _, isText := p.Value.(string); isText {
 		p.Value = text

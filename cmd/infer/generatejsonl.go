@@ -113,8 +113,8 @@ func rowsError(err error) error {
 	return err
 }
 
-// fields are the flags that were given as fields of a request's body.
-func (gen *generateCommand) fields(seeded bool, req *engine.Request) (list []offline.Field) {
+// bodyFields are the flags that were given as fields of a request's body.
+func bodyFields(gen *generateCommand, seeded bool, req *engine.Request) (list []offline.Field) {
 	add := func(given bool, value any, names ...string) {
 		if given {
 			list = append(list, offline.Field{Names: names, Value: value})
@@ -128,7 +128,7 @@ func (gen *generateCommand) fields(seeded bool, req *engine.Request) (list []off
 }
 
 // beyondFields names a flag that was given and that no field of a request's body stands for; "" = none.
-func (gen *generateCommand) beyondFields() string {
+func beyondFields(gen *generateCommand) string {
 	switch {
 	case gen.constrain != (constrainFlags{}):
 		return "--grammar, --json-schema or --format"
@@ -162,7 +162,7 @@ func (gen *generateCommand) rowOptions(l *loaded, seeded bool, limits *grammar.G
 	if !seeded {
 		settings.Seed = 0
 	}
-	return &offline.Options{Defaults: d, Fields: gen.fields(seeded, &req), NoBody: gen.beyondFields(), Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * gen.rows.batch, Check: l.engine.CheckModel,
+	return &offline.Options{Defaults: d, Fields: bodyFields(gen, seeded, &req), NoBody: beyondFields(gen), Seeded: seeded, IsEnd: l.tok.IsEOG, Ahead: 2 * gen.rows.batch, Check: l.engine.CheckModel,
 		Settings: fmt.Sprintf("%s|%s|%+v|%v|%d|%q|%v|%d|%v%v|%q|%s|%v|%s|%d|%v|%d|%q|%q|%q", model, orDefault(gen.load.policy, spec.String()), settings, seeded, req.MaxTokens, req.Stops, req.IgnoreEOS, gen.logprobs,
 			gen.raw, gen.chat, gen.system, gen.load.backend, gen.load.exact, orDefault(gen.load.kvType, gen.load.ctk+"/"+gen.load.ctv), gen.load.kvWindow, gen.load.kvRotate, l.engine.Options().Context, constraint, l.tok.Template(), gen.sample.breakers) + gen.load.biased(),
 		Machine: func(text jsontext.Value, gbnf string) (*grammar.Machine, error) {

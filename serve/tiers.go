@@ -129,11 +129,12 @@ func (w *watch) next() (picture, <-chan struct{}) {
 func (w *watch) join(n int, maps bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.watchers += n
 	if maps {
 		w.maps += n
 	}
-	if w.watchers += n; w.watchers == n { // the first: what was seen before is old
-		w.now = picture{}
+	if w.watchers == n || maps && w.maps == n { // the first, or the first to ask for maps: what was seen before is old, or has none
+		w.now, w.mapped = picture{}, time.Time{}
 	}
 }
 

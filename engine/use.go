@@ -50,8 +50,12 @@ func (e *Engine) TierUse() TierUse {
 		return u
 	}
 	st, queue := e.tiers.store.Stats(), e.tiers.queue.Stats()
-	for _, level := range offload.Levels(e.tiers.store) {
-		name, of := level.Name(), level.Stats()
+	levels := offload.Levels(e.tiers.store)
+	for _, level := range levels {
+		name, of := level.Name(), st // reads go on: one tier is asked once
+		if len(levels) > 1 {
+			of = level.Stats()
+		}
 		u.PeakBytes[name] = of.PeakBytes
 		u.MovedBytes[string(tier.Host)+">"+name], u.MovedBytes[name+">"+string(tier.Host)] = of.WrittenBytes, of.ReadBytes
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"terrace/csdshim"
+	"terrace/kvmanager"
 	"terrace/policy"
 )
 
@@ -43,22 +44,40 @@ func (d *driveTiming) rate() float64 {
 	return d.bytes / d.seconds
 }
 
-// WeighUse is why host or drive scores a text's cold tokens: what a layer's scores take either way, in seconds, and whether the
-// host has room for the low-bit keys of all tokens.
+// Room is what host memory has place for of a text whose cold tokens the host alone scores.
+type Room int
+
+const (
+	NoRoom     Room = iota // not for the low-bit keys of all tokens: the drive scores
+	CodesOnly              // for those and for what a step lays out; what a step reads may all come from the drive
+	CodesAndKV             // for what a step reads too
+)
+
+// WeighUse is why host or drive scores a text's cold tokens: what a layer's scores take either way, in seconds, and what the host
+// has room for.
 type WeighUse struct {
 	Alone     float64 // the host scores all
 	Together  float64 // host and drive score their parts at the same time, and the drive is asked
 	RoundTrip float64 // of a question, in Together
-	Room      bool
+	Reads     float64 // all that a step reads of a layer comes from the drive: the most that CodesOnly adds to Alone
+	Room      Room
 }
 
 // Host says that the host scores alone.
-func (w WeighUse) Host() bool { return w.Room && w.Alone <= w.Together }
+func (w WeighUse) Host() bool {
+	switch w.Room {
+	case CodesAndKV:
+		return w.Alone <= w.Together
+	case CodesOnly:
+		return w.Alone+w.Reads <= w.Together
+	}
+	return false
+}
 
-// Weigh is what a layer's scores take, layer bytes of KV, by a split's rates: of the host alone, and of host and drive together where a
-// question to the drive takes roundTrip seconds beside its scoring.
-func Weigh(b policy.Balanced, layer, roundTrip float64) WeighUse {
-	hot := b.Share * layer
+// Weigh is what a layer's scores take, layer bytes of KV of which a part, most, may be hot at most, by a split's rates: of the host
+// alone, and of host and drive together where a question to the drive takes roundTrip seconds beside its scoring.
+func Weigh(b policy.Balanced, layer, most, roundTrip float64) WeighUse {
+	hot := min(b.Share, most) * layer
 	return WeighUse{Alone: layer / b.FC, Together: max(hot/b.FC, roundTrip+(layer-hot)/b.FS), RoundTrip: roundTrip}
 }
 
@@ -91,8 +110,14 @@ func (x *weighing) decide(n int) {
 			return // who asks the drive next says so
 		}
 	}
-	w := Weigh(c.t.set.Placer.Balanced(), float64(f.mostBytes(n)), trip.Seconds())
-	w.Room = c.budget.holdsIndex(n)
+	layer, share := f.mostBytes(n), float64(1)
+	room, hot := c.budget.room(n)
+	if hot >= 0 {
+		share = float64(hot) / float64(layer*int64(f.o.Shape.Layers.Keepers()))
+	}
+	w := Weigh(c.t.set.Placer.Balanced(), float64(layer), share, trip.Seconds())
+	read, _, _ := c.budget.most(n)
+	w.Room, w.Reads = room, readTime(drive.Identity(), read, f.mostBytes(1))
 	x.use = &w
 	if w.Host() {
 		c.t.set.Placer.SetBalance(policy.Balance{}) // as much is hot as fits
@@ -100,24 +125,49 @@ func (x *weighing) decide(n int) {
 	}
 }
 
-// holdsIndex reports whether a text's share of host memory has room for the low-bit keys of n tokens beside a whole layer of the prompt
-// and what a step reads. With less than that hot, nearly all tokens that a step reads come from the drive (SmolLM2, 3,000 tokens,
-// alpha=0.1: hits 0.62 where it lacks a tenth, 0.88 where it fits).
-func (b *cacheBudget) holdsIndex(n int) bool {
+// readTime is the seconds that a drive takes to deliver n single tokens of a layer, bytes each: whole pages of flash, keys and values on
+// pages of their own where it scores keys there, and their bytes over its link.
+func readTime(id csdshim.Identity, n int, bytes int64) float64 {
+	seconds, page, parts := 0.0, int64(max(id.PageBytes, 1)), int64(1)
+	if id.Keys == csdshim.KeysNAND.String() {
+		parts = 2
+	}
+	if id.LinkBytesPerS > 0 {
+		seconds = float64(n) * float64(bytes) / id.LinkBytesPerS
+	}
+	if id.NANDBytesPerS > 0 {
+		pages := parts * ((bytes/parts + page - 1) / page)
+		seconds = max(seconds, float64(n)*float64(pages*page)/id.NANDBytesPerS)
+	}
+	return seconds
+}
+
+// room is what a text's share of host memory has place for beside the whole layer that a prompt reads: with less than what a step
+// reads hot, nearly all of that comes from the drive (SmolLM2, 3,000 tokens, alpha=0.1: hits 0.62 where it lacks a tenth, 0.88 where
+// it fits). hot is the bytes left for hot tokens where the drive scores too; -1 = no bound.
+func (b *cacheBudget) room(n int) (r Room, hot int64) {
 	f := b.c.t.f
 	if f.o.BudgetBytes == 0 {
-		return true
+		return CodesAndKV, -1
 	}
 	l := b.c.t.sel.probe(b.firstSelecting())
 	l.N, l.Prompt = n, n
 	read, _, _ := b.most(n)
-	layer := f.mostBytes(n)
-	need := b.c.t.sel.beside(n) + layer + int64(f.o.Shape.Layers.Keepers()+8)*int64(f.o.KV.BlockBytes()) + int64(read*f.kvBytesPerToken()) + f.o.BudgetBytes/32
-	share := (f.o.BudgetBytes - f.charged) / int64(f.caches+1)
-	if f.o.Sequences > f.caches+1 { // the first to come leave the others theirs
-		share = f.o.BudgetBytes / int64(f.o.Sequences)
+	layer, texts := f.mostBytes(n), int64(f.caches+1)
+	share := (f.o.BudgetBytes - f.charged) / texts
+	if int64(f.o.Sequences) > texts { // the first to come leave the others theirs
+		texts = int64(f.o.Sequences)
+		share = f.o.BudgetBytes / texts
 	}
-	return need <= share
+	codes, blocks := b.c.t.sel.beside(n), int64(f.o.Shape.Layers.Keepers()+8)*int64(f.o.KV.BlockBytes())
+	hot = max(share-blocks-b.beside(&kvmanager.Growth{Tokens: n}), 0) // while a drive scores, without the codes
+	switch {
+	case codes+blocks+layer+int64(read*f.kvBytesPerToken())+f.o.BudgetBytes/32 <= share:
+		r = CodesAndKV
+	case codes+layer/texts <= hot: // one text at a time reads a layer whole
+		r = CodesOnly
+	}
+	return r, hot
 }
 
 // noteAlone notes for reports that the host was chosen.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -253,14 +254,17 @@ func TestHostOrDrive(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		scan   float64 // the host's
+		drives float64 // the drive's
 		trip   time.Duration
 		blocks int
 		host   bool
 	}{
-		{"a slow host", 1e6, time.Microsecond, 400, false},
-		{"a fast host", 1e12, time.Microsecond, 400, true},
-		{"a drive far away", 1e9, time.Second, 400, true},
-		{"a fast host without room", 1e12, time.Microsecond, 72, false},
+		{"a slow host", 1e6, 1e9, time.Microsecond, 400, false},
+		{"a fast host", 1e12, 1e9, time.Microsecond, 400, true},
+		{"a drive far away", 1e9, 1e9, time.Second, 400, true},
+		{"a fast host with room for codes, and a drive that scores as fast as it reads", 1e12, 1e9, time.Microsecond, 72, false},
+		{"a fast host with room for codes, and a drive that scores slowly", 1e12, 2e7, time.Microsecond, 72, true},
+		{"a fast host without room for codes", 1e12, 2e7, time.Microsecond, 60, false},
 	} {
 		bubble(t, c.what, func(t *testing.T) {
 			spec := parsed(t, "hillinfer:alpha=0.2")
@@ -269,7 +273,7 @@ func TestHostOrDrive(t *testing.T) {
 			}})
 			defer s.close(t)
 			measured(s.drive)
-			s.drive.trip = c.trip
+			s.drive.id.ScanBytesPerS, s.drive.trip = c.drives, c.trip
 			x := s.text(t, "a", spec)
 			if err := s.prompt(x, 400, 64); err != nil {
 				t.Fatal(err)
@@ -301,15 +305,48 @@ func TestHostOrDrive(t *testing.T) {
 // TestWeighByHand computes what a layer's scores take.
 func TestWeighByHand(t *testing.T) {
 	b := policy.Balanced{Balance: policy.Balance{FC: 100, FS: 50}, Share: 0.25}
-	w := Weigh(b, 1000, 2)
+	w := Weigh(b, 1000, 1, 2)
 	if w.Alone != 10 || w.Together != 2+750.0/50 || w.RoundTrip != 2 || w.Host() {
 		t.Errorf("%+v", w)
 	}
-	if w.Room = true; !w.Host() {
+	if w.Room = CodesAndKV; !w.Host() {
 		t.Error("10 seconds alone against 17 together, with room: the host")
 	}
-	if w := Weigh(policy.Balanced{Balance: policy.Balance{FC: 100, FS: 1e9}, Share: 0.9}, 1000, 0); w.Together != 9 {
+	if w := Weigh(policy.Balanced{Balance: policy.Balance{FC: 100, FS: 1e9}, Share: 0.9}, 1000, 1, 0); w.Together != 9 {
 		t.Errorf("together they take as long as the host's part: %+v", w)
+	}
+	w = Weigh(policy.Balanced{Balance: policy.Balance{FC: 100, FS: 50}, Share: 0.9}, 1000, 0.25, 2)
+	if w.Together != 2+750.0/50 {
+		t.Errorf("no more is hot than fits: %+v", w)
+	}
+	w.Room = CodesOnly
+	for reads, host := range map[float64]bool{7: true, 7.5: false} {
+		if w.Reads = reads; w.Host() != host {
+			t.Errorf("10 seconds alone and %g of reads against 17 together: the host, %v", reads, !host)
+		}
+	}
+}
+
+// TestReadTimeByHand computes what single tokens take to come from a drive.
+func TestReadTimeByHand(t *testing.T) {
+	id := csdshim.Identity{PageBytes: 4096, LinkBytesPerS: 1000, NANDBytesPerS: 8000}
+	for _, c := range []struct {
+		keys  string
+		bytes int64
+		want  float64
+	}{
+		{"ddr", 768, 10 * 0.768},     // the link
+		{"nand", 768, 10 * 1.024},    // two pages of flash
+		{"ddr", 9000, 10 * 9},        // the link
+		{"nand", 16384, 10 * 16.384}, // as many pages as one would need
+		{"nand", 8194, 10 * 8.194},   // the link, though each part's last byte has a page of its own
+	} {
+		if id.Keys = c.keys; math.Abs(readTime(id, 10, c.bytes)-c.want) > 1e-9 {
+			t.Errorf("%s, %d bytes: %g s, want %g", c.keys, c.bytes, readTime(id, 10, c.bytes), c.want)
+		}
+	}
+	if readTime(csdshim.Identity{}, 10, 768) != 0 {
+		t.Error("a drive without limits takes time")
 	}
 }
 

@@ -26,8 +26,8 @@ func (h hill) driveRate(keys string) (float64, error) {
 // weigh is what policy hillinfer's drive=auto compares for a layer of so many tokens; host memory has room for all low-bit keys.
 func (h hill) weigh(b policy.Balance, tokens float64) retrieval.WeighUse {
 	beta := b.Beta(policy.BetaOverlap)
-	w := retrieval.Weigh(policy.Balanced{Balance: b, Found: -1, Share: beta / (1 + beta)}, tokens*h.batch*h.m.kvLayer(), h.p["round_trip_s"])
-	w.Room = true
+	w := retrieval.Weigh(policy.Balanced{Balance: b, Found: -1, Share: beta / (1 + beta)}, tokens*h.batch*h.m.kvLayer(), 1, h.p["round_trip_s"])
+	w.Room = retrieval.CodesAndKV
 	return w
 }
 

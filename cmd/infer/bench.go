@@ -181,7 +181,7 @@ func (bc *benchCommand) measureCases(cases []*benchCase, generation bool, o benc
 // noArgs refuses positional arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageErrorf("%s takes no arguments (%q given); see 'infer %s --help'", cmd.Name(), args[0], cmd.Name())
+		return usageErrorf("%s takes no arguments (%q given); see 'infer %s --help'", pathOf(cmd), args[0], pathOf(cmd))
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func newRoot(a *app) *cobra.Command {
 	p.BoolVarP(&a.quiet, "quiet", "q", false, "no notices and no progress bars on stderr")
 	a.profiles.addFlags(p)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageErrorf("%s: %v%s (see 'infer %s --help')", cmd.Name(), err, flagHint(cmd, err), cmd.Name())
+		return usageErrorf("%s: %v%s (see 'infer %s --help')", pathOf(cmd), err, flagHint(cmd, err), pathOf(cmd))
 	})
 	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error { return a.prepare(cmd, args) }
 	for _, build := range builders {
@@ -175,6 +175,11 @@ var elsewhere = map[string]string{
 	"cp":     "infer create gives a model a second name",
 	"push":   "there is nothing to push to",
 	"--host": "--addr HOST:PORT says where to listen", "--port": "--addr HOST:PORT says where to listen",
+}
+
+// pathOf is a command as it is typed behind "infer".
+func pathOf(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
 // flagHint asks after the flag that an unknown one was meant to be.

@@ -137,7 +137,7 @@ func hubError(err error) error {
 func exactArgs(n int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageErrorf("%s: want %s, got %d arguments (see 'infer %s --help')", cmd.Name(), names, len(args), cmd.Name())
+			return usageErrorf("%s: want %s, got %d arguments (see 'infer %s --help')", pathOf(cmd), names, len(args), pathOf(cmd))
 		}
 		return nil
 	}

@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 
@@ -117,16 +116,18 @@ func Replace(old, with string) Normalizer {
 // ReplaceRegex replaces the matches of a pattern that Go's linear-time engine
 // can run; another is ErrUnsupported.
 func ReplaceRegex(pattern, with string) (Normalizer, error) {
-	wide, ok := widenClasses(pattern)
-	if !ok || len(pattern) > regexMaxBytes {
-		return Normalizer{}, fmt.Errorf("tokenizer: Replace pattern %.80q: only patterns of linear time are run here: %w", pattern, ErrUnsupported)
+	if len(pattern) > regexMaxBytes {
+		return Normalizer{}, fmt.Errorf("tokenizer: Replace pattern of %d bytes, at most %d: %w", len(pattern), regexMaxBytes, ErrUnsupported)
 	}
-	re, err := regexp.Compile(wide)
+	re, err := linearRegex(dotsByS(pattern), true)
 	if err != nil {
 		return Normalizer{}, fmt.Errorf("tokenizer: Replace pattern %.80q: %v: %w", pattern, err, ErrUnsupported)
 	}
 	return Normalizer{
 		normalize: func(text string, most int) (string, bool) {
+			if text == "" { // has no place to match, not even an empty one
+				return text, true
+			}
 			size := len(text)
 			text = re.ReplaceAllStringFunc(text, func(match string) string {
 				if size += len(with) - len(match); size > most {

@@ -57,37 +57,79 @@ type regexStage struct {
 // newRegexStage compiles a pattern in Oniguruma's syntax. Patterns without
 // look-around or backreferences run in linear time; others backtrack under a
 // deadline. ASCII-only classes of Go's engine (\s, \d, \w, \b) are widened to
-// Unicode or left to the other engine.
+// Unicode or left to the other engine; ^ and $ match at each line.
 func newRegexStage(pattern string, then behavior, invert bool) (*regexStage, error) {
-	if len(pattern) > regexMaxBytes {
-		return nil, fmt.Errorf("tokenizer: split pattern of %d bytes, at most %d: %w", len(pattern), regexMaxBytes, ErrUnsupported)
+	st, err := compileStage(dotsByS(pattern), true)
+	if err == nil {
+		st.then, st.invert = then, invert
 	}
-	st := &regexStage{then: then, invert: invert}
-	wide, ok := widenClasses(pattern)
-	if ok {
-		if re, err := regexp.Compile(wide); err == nil {
-			st.linear = re
-			return st, nil
-		}
-	} else {
-		wide = pattern
-	}
-	re, err := regexp2.Compile(wide, regexp2.OptionMaxBacktrackingStackSize(regexStackInts))
-	if err != nil {
-		return nil, fmt.Errorf("tokenizer: split pattern %.80q: %v: %w", pattern, err, ErrUnsupported)
-	}
-	re.MatchTimeout = regexMatchTimeout
-	st.back = re
-	return st, nil
+	return st, err
 }
 
-// newTrustedStage compiles a pattern of this package.
+// newTrustedStage compiles a pattern of this package, whose ^ and $ match at the ends of a text.
 func newTrustedStage(pattern string) (*regexStage, error) {
-	st, err := newRegexStage(pattern, isolated, false)
+	st, err := compileStage(pattern, false)
 	if err == nil && st.back != nil {
 		st.trusted, st.back.MatchTimeout = true, regexp2.DefaultMatchTimeout
 	}
 	return st, err
+}
+
+func compileStage(pattern string, lines bool) (*regexStage, error) {
+	if len(pattern) > regexMaxBytes {
+		return nil, fmt.Errorf("tokenizer: split pattern of %d bytes, at most %d: %w", len(pattern), regexMaxBytes, ErrUnsupported)
+	}
+	if re, err := linearRegex(pattern, lines); err == nil {
+		return &regexStage{linear: re}, nil
+	}
+	if wide, ok := widenClasses(pattern); ok {
+		pattern = wide
+	}
+	var o regexp2.RegexOptions
+	if lines {
+		o = regexp2.Multiline
+	}
+	re, err := regexp2.Compile(pattern, o, regexp2.OptionMaxBacktrackingStackSize(regexStackInts))
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: split pattern %.80q: %v: %w", pattern, err, ErrUnsupported)
+	}
+	re.MatchTimeout = regexMatchTimeout
+	return &regexStage{back: re}, nil
+}
+
+// linearRegex compiles a pattern for Go's engine, where that can run it; lines: ^ and $ match at each line.
+func linearRegex(pattern string, lines bool) (*regexp.Regexp, error) {
+	wide, ok := widenClasses(pattern)
+	if !ok {
+		return nil, fmt.Errorf("only patterns of linear time are run here")
+	}
+	if lines {
+		wide = "(?m)" + wide
+	}
+	return regexp.Compile(wide)
+}
+
+// dotsByS writes the flag that lets a dot match a line's end as other engines do: Oniguruma's m is their s, and its ^ and $ are at
+// each line without a flag.
+func dotsByS(pattern string) string {
+	out, depth := []byte(pattern), 0 // depth: inside [...]
+	for i := 0; i < len(out); i++ {
+		switch c := out[i]; {
+		case c == '\\':
+			i++
+		case c == '[':
+			depth++
+		case c == ']' && depth > 0:
+			depth--
+		case c == '(' && depth == 0 && strings.HasPrefix(pattern[i:], "(?"):
+			flags := pattern[i+2:]
+			flags = flags[:len(flags)-len(strings.TrimLeft(flags, "imx-"))]
+			if end := i + 2 + len(flags); end < len(out) && (out[end] == ':' || out[end] == ')') {
+				copy(out[i+2:], strings.ReplaceAll(flags, "m", "s"))
+			}
+		}
+	}
+	return string(out)
 }
 
 // widenClasses rewrites \s \d \w for Go's engine, where they mean ASCII. It
@@ -163,14 +205,12 @@ func (st *regexStage) split(s string, _ bool, emit func(word string)) error {
 	return nil
 }
 
-// find returns the matches as byte ranges, in order; empty ones are left out.
+// find returns the matches as byte ranges, in order; an empty one cuts where it is, unless a match ends there.
 func (st *regexStage) find(s string) ([][2]int, error) {
-	var spans [][2]int
 	if st.linear != nil {
+		var spans [][2]int
 		for _, m := range st.linear.FindAllStringIndex(s, -1) {
-			if m[1] > m[0] {
-				spans = append(spans, [2]int{m[0], m[1]})
-			}
+			spans = append(spans, [2]int(m))
 		}
 		return spans, nil
 	}
@@ -192,7 +232,7 @@ func (st *regexStage) backtrack(s string) (spans [][2]int, err error) {
 	deadline := time.Now().Add(regexTextTimeout + time.Duration(len(s))*regexTextPerMiB>>20)
 	m, err := st.back.FindStringMatch(s)
 	for n := 0; err == nil && m != nil; n++ {
-		if from, length := m.ByteRange(); length > 0 {
+		if from, length := m.ByteRange(); length > 0 || len(spans) == 0 || spans[len(spans)-1][1] < from {
 			spans = append(spans, [2]int{from, from + length})
 		}
 		if n%64 == 0 && !st.trusted && time.Now().After(deadline) {
@@ -221,32 +261,37 @@ func joinSpans(s string, spans [][2]int, then behavior, invert bool, emit func(w
 	if at < len(s) {
 		pieces = append(pieces, piece{at, len(s), invert})
 	}
+	word := func(from, to int) {
+		if from < to {
+			emit(s[from:to])
+		}
+	}
 	from := 0 // start of the word being gathered
 	for i, p := range pieces {
 		last := i == len(pieces)-1
 		switch then {
 		case isolated:
-			emit(s[p.from:p.to])
+			word(p.from, p.to)
 		case removed:
 			if !p.match {
-				emit(s[p.from:p.to])
-			} else if i == 0 {
+				word(p.from, p.to)
+			} else if i == 0 && p.to > 0 {
 				emit("")
 			}
 		case contiguous:
 			if last || pieces[i+1].match != p.match {
-				emit(s[from:p.to])
+				word(from, p.to)
 				from = p.to
 			}
 		case mergedWithPrevious:
 			// A match closes the word before it; two matches in a row do not join.
 			if last || p.match || !pieces[i+1].match {
-				emit(s[from:p.to])
+				word(from, p.to)
 				from = p.to
 			}
 		case mergedWithNext:
 			if last || !p.match || pieces[i+1].match {
-				emit(s[from:p.to])
+				word(from, p.to)
 				from = p.to
 			}
 		}

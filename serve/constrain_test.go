@@ -35,6 +35,17 @@ func TestConstrainedAnswers(t *testing.T) {
 	}
 }
 
+// TestAmbiguousGrammar: a grammar that takes too long to tell what may come next is the client's error, and named.
+func TestAmbiguousGrammar(t *testing.T) {
+	b := newBench(t, engine.Options{Context: 1024}, Options{})
+	for path, body := range map[string]string{"/v1/completions": `{"prompt":"a","max_tokens":400,`, "/v1/responses": `{"input":"a","stream":true,"max_output_tokens":400,`} {
+		status, reply := b.post(path, body+`"grammar":"root ::= ((\"a\"{0,1000}){0,1000}){0,1000} \"a\"{400}"}`)
+		if want := map[bool]int{false: 400, true: 200}[strings.Contains(reply, "response.failed")]; status != want || !strings.Contains(reply, "too ambiguous") || strings.Contains(reply, "server_error") {
+			t.Errorf("%s: %d %s", path, status, reply)
+		}
+	}
+}
+
 // dig is a value of JSON by its path.
 func dig(t *testing.T, body, path string) any {
 	t.Helper()

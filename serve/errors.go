@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"terrace/engine"
+	"terrace/grammar"
 	"terrace/kvmanager"
 	"terrace/model"
 	"terrace/offload"
@@ -108,7 +109,8 @@ func clientError(err error) error {
 		return said // with a cause, or none
 	}
 	switch {
-	case errors.Is(err, engine.ErrContext), errors.Is(err, engine.ErrOption), errors.Is(err, model.ErrUnsupported):
+	case errors.Is(err, engine.ErrContext), errors.Is(err, engine.ErrOption), errors.Is(err, model.ErrUnsupported),
+		errors.Is(err, grammar.ErrTooLarge): // of a schema or grammar whose choices cannot be told at some token
 		return badRequest("%s", oneLine(err))
 	case errors.Is(err, policy.ErrModel), errors.Is(err, policy.ErrParam), errors.Is(err, kvmanager.ErrUnsupported): // what is known where a session begins, or once its prompt is read
 		return badField("kv_policy", "%s", oneLine(err))

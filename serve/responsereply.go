@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -259,7 +260,12 @@ func (o *responseWriter) stream(s *stream) error {
 		return send(responseEvent{Type: "response." + o.base.Status, Response: &o.base, Timings: o.base.Timings})
 	})
 	if err != nil && s.begun && s.r.Context().Err() == nil {
-		o.base.Status, o.base.Error = "failed", &responseError{"server_error", asError(err).Message}
+		told := asError(err)
+		code := "server_error"
+		if told.Status < http.StatusInternalServerError {
+			code = "invalid_prompt"
+		}
+		o.base.Status, o.base.Error = "failed", &responseError{code, told.Message}
 		if sent := send(responseEvent{Type: "response.failed", Response: &o.base}); sent != nil {
 			return sent
 		}

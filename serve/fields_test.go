@@ -36,6 +36,21 @@ func TestWideFields(t *testing.T) {
 	if c := complete(`"max_tokens": 3, "logit_bias": ` + all); c.Choices[0].Text != "zzz" {
 		t.Errorf("%q", c.Choices[0].Text)
 	}
+	pairs := strings.NewReplacer("{", "[[", "}", "]]", ", ", "], [", `"`, "", ":", ",").Replace(all)
+	if c := complete(`"max_tokens": 3, "logit_bias": ` + pairs); c.Choices[0].Text != "zzz" {
+		t.Errorf("pairs: %q", c.Choices[0].Text)
+	}
+	if c := complete(`"max_tokens": 3, "temperature": 0, "logit_bias": [["y", 50], ["y", 50]]`); c.Choices[0].Text != "yyy" {
+		t.Errorf("a text: %q", c.Choices[0].Text)
+	}
+	if c := complete(fmt.Sprintf(`"max_tokens": 3, "temperature": 0, "logit_bias": [["y", 100], [%d, 90], ["y", false]]`, z)); c.Choices[0].Text != "zzz" {
+		t.Errorf("a token that never comes: %q", c.Choices[0].Text)
+	}
+	for _, bad := range []string{`[[1]]`, `[["", 1]]`, `[[1, true]]`, `[[null, 1]]`, `[[1, null]]`, `[[1, "x"]]`, `[[-1, 1]]`, `[[1, 101]]`, `[1, 2]`, `{"x": 1}`, `{"1": "x"}`, `"x"`, `[[1.5, 1]]`} {
+		if status, out := b.post("/v1/completions", `{"prompt": "a", "max_tokens": 1, "logit_bias": `+bad+`}`); status != 400 || !strings.Contains(out, "logit_bias") {
+			t.Errorf("%s: %d %s", bad, status, out)
+		}
+	}
 	if c := complete(`"max_tokens": 9, "logit_bias": ` + all + `, "stop": [` + strings.Join(stops, ", ") + `, "zz"]`); c.Choices[0].Text != "" || *c.Choices[0].FinishReason != FinishStop {
 		t.Errorf("%+v", c.Choices[0])
 	}

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -78,18 +77,18 @@ func (s *Server) Sampling() model.SamplerOptions {
 // openAIFields are those of both of OpenAI's completion APIs.
 type openAIFields struct {
 	ownFields
-	Model            *string            `json:"model"`
-	Stream           *bool              `json:"stream"`
-	StreamOptions    *streamOptions     `json:"stream_options"`
-	Temperature      *float64           `json:"temperature"`
-	TopP             *float64           `json:"top_p"`
-	N                *int               `json:"n"`
-	Seed             *int64             `json:"seed"`
-	Stop             *stopList          `json:"stop"`
-	MaxTokens        *int               `json:"max_tokens"`
-	PresencePenalty  *float64           `json:"presence_penalty"`
-	FrequencyPenalty *float64           `json:"frequency_penalty"`
-	LogitBias        map[string]float64 `json:"logit_bias"`
+	Model            *string        `json:"model"`
+	Stream           *bool          `json:"stream"`
+	StreamOptions    *streamOptions `json:"stream_options"`
+	Temperature      *float64       `json:"temperature"`
+	TopP             *float64       `json:"top_p"`
+	N                *int           `json:"n"`
+	Seed             *int64         `json:"seed"`
+	Stop             *stopList      `json:"stop"`
+	MaxTokens        *int           `json:"max_tokens"`
+	PresencePenalty  *float64       `json:"presence_penalty"`
+	FrequencyPenalty *float64       `json:"frequency_penalty"`
+	LogitBias        tokenBiases    `json:"logit_bias"`
 	hintFields
 }
 
@@ -158,25 +157,8 @@ func (f *openAIFields) apply(s *Server, r *Request) error {
 		number("frequency_penalty", f.FrequencyPenalty, -2, 2, &r.Sampler.FrequencyPenalty),
 		whole("n", f.N, 1, maxChoices, &r.Choices),
 		f.Stop.check("stop"),
-		f.bias(s, r),
+		f.LogitBias.apply(s, r),
 	)
-}
-
-func (f *openAIFields) bias(s *Server, r *Request) error {
-	for k, v := range f.LogitBias {
-		id, err := strconv.Atoi(k)
-		if err != nil || id < 0 || id >= s.o.Engine.Model().Vocab {
-			return badField("logit_bias", "%.20q is no token id", k)
-		}
-		if v < -100 || v > 100 {
-			return badField("logit_bias", "%g for token %d, want -100 to 100", v, id)
-		}
-		if r.Bias == nil {
-			r.Bias = map[int]float32{}
-		}
-		r.Bias[id] = float32(v)
-	}
-	return nil
 }
 
 // maxTokens reads a number of tokens: -1 is up to the context.

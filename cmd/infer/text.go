@@ -80,7 +80,9 @@ func (t *tokenIDs) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &list); err != nil {
 		return err
 	}
-	*t = nil
+	if *t = nil; list != nil { // [] has ids, null has none
+		*t = tokenIDs{}
+	}
 	for i, id := range list {
 		if id == nil {
 			return fmt.Errorf("item %d is null", i)

@@ -56,10 +56,10 @@ func TestTokenizeCommand(t *testing.T) {
 			t.Errorf("back: exit %d, %q %q", code, back, errs)
 		}
 	}
-	in := `{"text": "the", "add_special": true, "parse_special": true}` + "\n\n" + `{"ids": [53, 73, 70], "name": "ignored"}` + "\n" + `{"text_hex": "746865"}` + "\n" + `{"ids": [129]}`
+	in := `{"text": "the", "add_special": true, "parse_special": true}` + "\n\n" + `{"ids": [53, 73, 70], "name": "ignored"}` + "\n" + `{"text_hex": "746865"}` + "\n" + `{"ids": [129]}` + "\n" + `{"ids": []}` + "\n" + `{"text": ""}`
 	code, out, errs := runTokenize(in, "--model", model, "--jsonl")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	if code != 0 || len(lines) != 4 || lines[0] != lines[2] || lines[1] != `{"text":"The"}` || !strings.HasPrefix(lines[3], `{"text_hex":`) {
+	if code != 0 || len(lines) != 6 || lines[4] != `{"text":""}` || lines[5] != `{"ids":[]}` || lines[0] != lines[2] || lines[1] != `{"text":"The"}` || !strings.HasPrefix(lines[3], `{"text_hex":`) {
 		t.Errorf("exit %d: %q %q", code, out, errs)
 	}
 }
@@ -80,6 +80,7 @@ func TestTokenizeErrors(t *testing.T) {
 		{"[320]", []string{"--ids", "--model", model}, exitData, "out of range"},
 		{"[-1]", []string{"--ids", "--model", model}, exitData, "out of range"},
 		{"{\"text\": \"a\"}\n{}", []string{"--jsonl", "--model", model}, exitData, "line 2"},
+		{"{\"ids\": null}", []string{"--jsonl", "--model", model}, exitData, "neither text nor ids"},
 		{"{\"text\": 5}", []string{"--jsonl", "--model", model}, exitData, "line 1"},
 		{"{\"text\": \"\xff\"}", []string{"--jsonl", "--model", model}, exitData, "text_hex"},
 		{"{\"text_hex\": \"xx\"}", []string{"--jsonl", "--model", model}, exitData, "text_hex"},

@@ -181,6 +181,11 @@ func (p *parser) quantified(n *Node) (*Node, error) {
 		at := p.at
 		var ok bool
 		if lo, hi, ok = p.counts(); !ok {
+			if p.take("{,") { // up to m times elsewhere, in ECMAScript itself: neither is what half of the writers mean
+				if m, is := p.number(); is && p.take("}") {
+					return nil, p.fail(ErrUnsupported, "{,%d}, write {0,%d}", m, m)
+				}
+			}
 			p.at = at
 			return n, nil
 		}

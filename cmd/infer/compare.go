@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +26,7 @@ func newCompare(a *app) *cobra.Command {
 		Use:     "compare RUN…",
 		Short:   "Compare evaluation runs: accuracy, time, memory",
 		Long:    "Compare the folders that 'infer eval' made: a table of policies with paired 95 % intervals (bootstrap over samples, 2,000 draws from a fixed seed) against full or --against another (only samples with equal prompts are paired, at least 8; runs with other settings or another seed are shown apart), and with --html one self-contained page with error bars, Pareto fronts and needle-in-a-haystack maps; with --svg the Pareto fronts alone. --frontier and --csv are for the suite agreement: closeness to full over bytes moved a token, a panel for each model and length of prompts. --lm-eval DIR writes each policy of finished runs as lm-evaluation-harness writes its results: DIR/MODEL__POLICY/results_DATE.json and samples_TASK_DATE.jsonl.",
-		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a -o md --svg docs/pareto.svg\n  infer compare runs/a --lm-eval lmeval\n  infer compare runs/a --equal-bytes 25%\n  infer compare runs/*/ --leaderboard board.html",
+		Example: "  infer compare runs/a runs/b\n  infer compare runs/a --html a.html\n  infer compare runs/a -o md --svg docs/pareto.svg\n  infer compare runs/a --lm-eval lmeval\n  infer compare runs/a --equal-bytes 25%\n  infer compare runs/*/ --leaderboard board.html\n  infer compare frontier.csv --frontier frontier.svg",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageErrorf("compare needs at least one run folder")
@@ -39,7 +41,7 @@ func newCompare(a *app) *cobra.Command {
 	p.StringVar(&c.html, "html", "", "write a page to this file")
 	p.StringVar(&c.title, "title", "KV policies compared", "title of the page, line below the picture")
 	p.StringVar(&c.svg, "svg", "", "write the Pareto fronts to this file, as a picture for a README")
-	p.StringVar(&c.frontier, "frontier", "", "write the divergence from full over the bytes moved a token (suite agreement) to this file, as a picture; several runs make several panels")
+	p.StringVar(&c.frontier, "frontier", "", "write the divergence from full over the bytes moved a token (suite agreement) to this file, as a picture; several runs make several panels; instead of runs a file that --csv printed")
 	p.StringVar(&c.leaderboard, "leaderboard", "", "write a page to this file that ranks methods at equal bytes, a table for each model and set of settings, and a CSV file beside it; --equal-bytes names the columns (10%,25%,50%)")
 	p.StringVar(&c.lmEval, "lm-eval", "", "write results and samples in the format of lm-evaluation-harness below this folder")
 	p.BoolVar(&c.csv, "csv", false, "print what --frontier draws, a line a policy")
@@ -68,6 +70,12 @@ func (c *compareCommand) run(dirs []string) error {
 	write, err := c.printer()
 	if err != nil {
 		return err
+	}
+	if table := func(name string) bool { return filepath.Ext(name) == ".csv" }; slices.ContainsFunc(dirs, table) {
+		if len(dirs) > 1 || c.frontier == "" || c.html+c.svg+c.lmEval != "" {
+			return usageErrorf("a CSV file (compare --csv) stands alone, for --frontier")
+		}
+		return c.redraw(dirs[0])
 	}
 	runs, err := report.Load(dirs)
 	if err != nil {
@@ -100,7 +108,11 @@ func (c *compareCommand) run(dirs []string) error {
 		}
 	}
 	if c.frontier != "" {
-		if err := c.writeFile(c.frontier, func(w io.Writer) error { return compared.WriteFrontier(w, c.title) }); err != nil {
+		f, err := compared.Frontier()
+		if err != nil {
+			return err
+		}
+		if err := c.writeFile(c.frontier, func(w io.Writer) error { return f.WriteSVG(w, c.title) }); err != nil {
 			return err
 		}
 	}
@@ -110,6 +122,20 @@ func (c *compareCommand) run(dirs []string) error {
 		}
 	}
 	return write(compared, c.stdout)
+}
+
+// redraw draws the picture of a table that --csv printed.
+func (c *compareCommand) redraw(table string) error {
+	in, err := os.Open(table)
+	if err != nil {
+		return dataErrorf("%w", err)
+	}
+	defer in.Close()
+	f, err := report.ReadFrontier(in)
+	if err != nil {
+		return dataErrorf("%s: %w", table, err)
+	}
+	return c.writeFile(c.frontier, func(w io.Writer) error { return f.WriteSVG(w, c.title) })
 }
 
 // atBytes is the comparison at --equal-bytes, or as it is.
@@ -152,7 +178,13 @@ func (c *compareCommand) writeLeaderboard(runs []report.Run) error {
 func (c *compareCommand) printer() (func(*report.Comparison, io.Writer) error, error) {
 	switch {
 	case c.csv:
-		return (*report.Comparison).WriteFrontierCSV, nil
+		return func(compared *report.Comparison, w io.Writer) error {
+			f, err := compared.Frontier()
+			if err != nil {
+				return err
+			}
+			return f.WriteCSV(w)
+		}, nil
 	case c.json, c.output == "json":
 		return (*report.Comparison).WriteJSON, nil
 	case c.markdown, c.output == "md", c.output == "markdown":

@@ -90,7 +90,7 @@ func (g *Group) frontier(model string) (out []frontierPoint) {
 		p.KL, p.Same = estimateOf(kl), estimateOf(same)
 		out = append(out, p)
 	}
-	slices.SortStableFunc(out, func(a, b frontierPoint) int { return cmp.Compare(a.Bytes, b.Bytes) })
+	frontierPanel{points: out}.sort()
 	return out
 }
 
@@ -135,14 +135,21 @@ func (g *Group) promptTokens(model string) (most int) {
 	return most
 }
 
-// frontierPanel is the points of one model and length.
+// frontierPanel is the points of one model and length, by bytes.
 type frontierPanel struct {
 	title  string
 	points []frontierPoint
 }
 
-// frontiers are the panels of all groups that say what a step moves, short prompts first.
-func (c *Comparison) frontiers() (out []frontierPanel) {
+func (p frontierPanel) sort() {
+	slices.SortStableFunc(p.points, func(a, b frontierPoint) int { return cmp.Compare(a.Bytes, b.Bytes) })
+}
+
+// Frontier is closeness to full over bytes moved, a panel for each model and length of prompts.
+type Frontier struct{ panels []frontierPanel }
+
+// Frontier has the panels of all groups that say what a step moves, short prompts first. ErrNothing where none does.
+func (c *Comparison) Frontier() (*Frontier, error) {
 	type panel struct {
 		frontierPanel
 		tokens int
@@ -156,26 +163,30 @@ func (c *Comparison) frontiers() (out []frontierPanel) {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b panel) int { return cmp.Compare(a.tokens/500, b.tokens/500) })
-	for _, p := range all {
-		out = append(out, p.frontierPanel)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("report: no run says how many bytes a step moves (suite agreement): %w", ErrNothing)
 	}
-	return out
+	slices.SortStableFunc(all, func(a, b panel) int { return cmp.Compare(a.tokens/500, b.tokens/500) })
+	f := &Frontier{}
+	for _, p := range all {
+		f.panels = append(f.panels, p.frontierPanel)
+	}
+	return f, nil
 }
 
-// WriteFrontierCSV writes a line for each model, length and policy: means over prompts, with 95 % intervals. ErrNothing where no
-// run says what a step moves.
-func (c *Comparison) WriteFrontierCSV(w io.Writer) error {
-	panels := c.frontiers()
-	if len(panels) == 0 {
-		return fmt.Errorf("report: no run says how many bytes a step moves (suite agreement): %w", ErrNothing)
-	}
-	out := csv.NewWriter(w)
-	rows := [][]string{{"panel", "policy", "prompts", "bytes_share", "kv_share", "scan_share", "kl", "kl_low", "kl_high", "same_top", "same_top_low", "same_top_high"}}
-	f := func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
-	for _, panel := range panels {
+// frontierColumns are those of the CSV file.
+var frontierColumns = []string{"panel", "policy", "prompts", "bytes_share", "kv_share", "scan_share", "kl", "kl_low", "kl_high", "same_top", "same_top_low", "same_top_high"}
+
+// WriteCSV writes a line for each model, length and policy: means over prompts, with 95 % intervals, numbers to four digits.
+func (f *Frontier) WriteCSV(w io.Writer) error {
+	out, rows := csv.NewWriter(w), [][]string{frontierColumns}
+	for _, panel := range f.panels {
 		for _, p := range panel.points {
-			rows = append(rows, []string{panel.title, p.Policy, strconv.Itoa(p.Prompts), f(p.Bytes), f(p.KV), f(p.Scan), f(p.KL.Mean), f(p.KL.Low), f(p.KL.High), f(p.Same.Mean), f(p.Same.Low), f(p.Same.High)})
+			row := []string{panel.title, p.Policy, strconv.Itoa(p.Prompts)}
+			for _, v := range p.numbers() {
+				row = append(row, strconv.FormatFloat(*v, 'g', 4, 64))
+			}
+			rows = append(rows, row)
 		}
 	}
 	if err := out.WriteAll(rows); err != nil {
@@ -184,18 +195,59 @@ func (c *Comparison) WriteFrontierCSV(w io.Writer) error {
 	return nil
 }
 
-// WriteFrontier writes one SVG file: for each model and length a panel of divergence from full over bytes moved a token, both
-// logarithmic, with error bars; points of one policy at several budgets are joined, and its name stands beside one of them.
-// ErrNothing where no run says what a step moves.
-func (c *Comparison) WriteFrontier(w io.Writer, note string) error {
-	panels := c.frontiers()
-	if len(panels) == 0 {
-		return fmt.Errorf("report: no run says how many bytes a step moves (suite agreement): %w", ErrNothing)
+// numbers are a point's columns from the fourth on.
+func (p *frontierPoint) numbers() []*float64 {
+	return []*float64{&p.Bytes, &p.KV, &p.Scan, &p.KL.Mean, &p.KL.Low, &p.KL.High, &p.Same.Mean, &p.Same.Low, &p.Same.High}
+}
+
+// ReadFrontier reads what WriteCSV wrote; errors name the line.
+func ReadFrontier(r io.Reader) (*Frontier, error) {
+	in := csv.NewReader(r)
+	in.FieldsPerRecord = len(frontierColumns)
+	if head, err := in.Read(); err != nil || !slices.Equal(head, frontierColumns) {
+		return nil, fmt.Errorf("report: line 1: want the columns %s (compare --csv)", strings.Join(frontierColumns, ","))
 	}
-	styles := lineStyles(panels)
+	f := &Frontier{}
+	for {
+		row, err := in.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("report: %w", err)
+		}
+		line, _ := in.FieldPos(0)
+		p := frontierPoint{Policy: row[1], line: lineOf(row[1])}
+		if p.Prompts, err = strconv.Atoi(row[2]); err != nil || p.Prompts < 1 {
+			return nil, fmt.Errorf("report: line %d: prompts %.20q, want a number above 0", line, row[2])
+		}
+		for i, v := range p.numbers() {
+			if *v, err = strconv.ParseFloat(row[3+i], 64); err != nil || !(*v >= 0 && *v < math.MaxFloat32) || i == 0 && *v == 0 {
+				return nil, fmt.Errorf("report: line %d: %s %.20q, want a number that is not negative", line, frontierColumns[3+i], row[3+i])
+			}
+		}
+		at := slices.IndexFunc(f.panels, func(x frontierPanel) bool { return x.title == row[0] })
+		if at < 0 {
+			at, f.panels = len(f.panels), append(f.panels, frontierPanel{title: row[0]})
+		}
+		f.panels[at].points = append(f.panels[at].points, p)
+	}
+	if len(f.panels) == 0 {
+		return nil, fmt.Errorf("report: no line below the columns: %w", ErrNothing)
+	}
+	for _, panel := range f.panels {
+		panel.sort()
+	}
+	return f, nil
+}
+
+// WriteSVG writes one SVG file: for each model and length a panel of divergence from full over bytes moved a token, both
+// logarithmic, with error bars; points of one policy at several budgets are joined, and its name stands beside one of them.
+func (f *Frontier) WriteSVG(w io.Writer, note string) error {
+	styles := lineStyles(f.panels)
 	d := pictureData{Title: "Divergence from full over bytes moved a token", Note: note, Verdict: "KL 0 is full: a point is worse than full by its height.", Style: template.CSS(pageStyle), Width: 2*pictureMargins + frontierWidth}
 	y := float64(pictureTop)
-	for _, p := range panels {
+	for _, p := range f.panels {
 		chart := p.chart(styles)
 		d.Charts = append(d.Charts, placedChart{X: pictureMargins, Y: y, Chart: chart})
 		y += chart.Height + pictureGap + 16

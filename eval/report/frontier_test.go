@@ -50,7 +50,11 @@ func agreement(t *testing.T, n int, lacks string) string {
 
 func TestFrontier(t *testing.T) {
 	c := load(t, agreement(t, 4, ""))
-	panels := c.frontiers()
+	f, err := c.Frontier()
+	if err != nil {
+		t.Fatal(err)
+	}
+	panels := f.panels
 	if len(panels) != 1 || len(panels[0].points) != 2 {
 		t.Fatalf("%+v", panels)
 	}
@@ -62,15 +66,15 @@ func TestFrontier(t *testing.T) {
 		t.Errorf("intervals %+v %+v", p.KL, p.Same)
 	}
 	var b bytes.Buffer
-	if err := c.WriteFrontierCSV(&b); err != nil {
+	if err := f.WriteCSV(&b); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := csv.NewReader(&b).ReadAll()
+	rows, err := csv.NewReader(bytes.NewReader(b.Bytes())).ReadAll()
 	if err != nil || len(rows) != 3 || rows[1][1] != p.Policy || rows[1][3] != "0.2" || rows[2][6] != "0.225" {
 		t.Errorf("%v %v", rows, err)
 	}
 	var svg bytes.Buffer
-	if err := c.WriteFrontier(&svg, "by <hand>"); err != nil {
+	if err := f.WriteSVG(&svg, "by <hand>"); err != nil {
 		t.Fatal(err)
 	}
 	count := map[string]int{}
@@ -95,14 +99,66 @@ func TestFrontier(t *testing.T) {
 	}
 }
 
+func panelsOf(t *testing.T, c *Comparison) []frontierPanel {
+	t.Helper()
+	f, err := c.Frontier()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.panels
+}
+
+// TestFrontierFromCSV: what a table is drawn from is what it was printed of.
+func TestFrontierFromCSV(t *testing.T) {
+	f, err := load(t, agreement(t, 4, "")).Frontier()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table, again, picture, redrawn bytes.Buffer
+	if err := f.WriteCSV(&table); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(table.String()), "\n")
+	turned := strings.Join([]string{lines[0], lines[2], lines[1]}, "\n")
+	for _, text := range []string{table.String(), turned} { // the picture is that of numbers to four digits
+		read, err := ReadFrontier(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.Reset()
+		redrawn.Reset()
+		if err := errors.Join(read.WriteCSV(&again), read.WriteSVG(&redrawn, "n")); err != nil || again.String() != table.String() {
+			t.Errorf("%v: %q, want %q", err, again.String(), table.String())
+		}
+		if picture.Len() == 0 {
+			if err := f.WriteSVG(&picture, "n"); err != nil || picture.Len() != redrawn.Len() {
+				t.Errorf("%v: pictures of %d and %d bytes", err, picture.Len(), redrawn.Len())
+			}
+			picture.Reset()
+			picture.Write(redrawn.Bytes())
+		}
+		if picture.String() != redrawn.String() {
+			t.Error("the order of lines changes the picture")
+		}
+	}
+	for name, bad := range map[string]string{
+		"line 1": "a,b\n", "no line": lines[0] + "\n", "line 2: prompts": strings.Replace(table.String(), ",8,", ",x,", 1), "line 3: bytes_share": lines[0] + "\n" + lines[1] + "\n" + strings.Replace(lines[2], ",8,", ",8,-", 1),
+		"line 2: kl_high": lines[0] + "\n\"p\",x,8,0.1,0.1,0,0.1,0.1,NaN,1,1,1\n", "wrong number of fields": lines[0] + "\np,x\n", "line 2: kv_share": lines[0] + "\np,x,8,0.1,,0,0.1,0.1,1,1,1,1\n",
+	} {
+		if _, err := ReadFrontier(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("want %s: %v", name, err)
+		}
+	}
+}
+
 // A prompt that one policy has not answered counts for none; fewer than eight prompts have no interval; without bytes there is nothing.
 func TestFrontierOfAnIncompleteRun(t *testing.T) {
-	p := load(t, agreement(t, 4, "x:budget=20%,score=int4")).frontiers()[0].points
+	p := panelsOf(t, load(t, agreement(t, 4, "x:budget=20%,score=int4")))[0].points
 	if p[0].Prompts != 7 || p[1].Prompts != 7 || p[0].KL.Low != p[0].KL.High || math.Abs(p[0].KL.Mean-0.4) > 1e-9 {
 		t.Errorf("%+v", p)
 	}
 	c := load(t, makeRun(t, "longbench", []string{"full", "x"}, []string{"a"}, 2, func(string, string, int) float64 { return 1 }, nil))
-	if err := errors.Join(c.WriteFrontier(io.Discard, ""), c.WriteFrontierCSV(io.Discard)); !errors.Is(err, ErrNothing) {
+	if _, err := c.Frontier(); !errors.Is(err, ErrNothing) {
 		t.Error(err)
 	}
 }

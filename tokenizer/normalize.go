@@ -119,7 +119,11 @@ func ReplaceRegex(pattern, with string) (Normalizer, error) {
 	if len(pattern) > regexMaxBytes {
 		return Normalizer{}, fmt.Errorf("tokenizer: Replace pattern of %d bytes, at most %d: %w", len(pattern), regexMaxBytes, ErrUnsupported)
 	}
-	re, err := linearRegex(dotsByS(pattern), true)
+	plain, err := fromOniguruma(pattern)
+	if err != nil {
+		return Normalizer{}, err
+	}
+	re, err := linearRegex(plain, true)
 	if err != nil {
 		return Normalizer{}, fmt.Errorf("tokenizer: Replace pattern %.80q: %v: %w", pattern, err, ErrUnsupported)
 	}

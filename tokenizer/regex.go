@@ -59,7 +59,14 @@ type regexStage struct {
 // deadline. ASCII-only classes of Go's engine (\s, \d, \w, \b) are widened to
 // Unicode or left to the other engine; ^ and $ match at each line.
 func newRegexStage(pattern string, then behavior, invert bool) (*regexStage, error) {
-	st, err := compileStage(dotsByS(pattern), true)
+	if len(pattern) > regexMaxBytes {
+		return nil, fmt.Errorf("tokenizer: split pattern of %d bytes, at most %d: %w", len(pattern), regexMaxBytes, ErrUnsupported)
+	}
+	plain, err := fromOniguruma(pattern)
+	if err != nil {
+		return nil, err
+	}
+	st, err := compileStage(plain, true)
 	if err == nil {
 		st.then, st.invert = then, invert
 	}
@@ -76,9 +83,6 @@ func newTrustedStage(pattern string) (*regexStage, error) {
 }
 
 func compileStage(pattern string, lines bool) (*regexStage, error) {
-	if len(pattern) > regexMaxBytes {
-		return nil, fmt.Errorf("tokenizer: split pattern of %d bytes, at most %d: %w", len(pattern), regexMaxBytes, ErrUnsupported)
-	}
 	if re, err := linearRegex(pattern, lines); err == nil {
 		return &regexStage{linear: re}, nil
 	}
@@ -109,14 +113,25 @@ func linearRegex(pattern string, lines bool) (*regexp.Regexp, error) {
 	return regexp.Compile(wide)
 }
 
-// dotsByS writes the flag that lets a dot match a line's end as other engines do: Oniguruma's m is their s, and its ^ and $ are at
-// each line without a flag.
-func dotsByS(pattern string) string {
-	out, depth := []byte(pattern), 0 // depth: inside [...]
-	for i := 0; i < len(out); i++ {
-		switch c := out[i]; {
-		case c == '\\':
+// fromOniguruma rewrites what other engines read differently: the flag m, by which a dot matches a line's end (their s; its ^ and $
+// are at each line without a flag), and POSIX classes, which are Unicode's there.
+func fromOniguruma(pattern string) (string, error) {
+	var b strings.Builder
+	depth := 0 // inside [...]
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '\\' && i+1 < len(pattern):
+			b.WriteByte(c)
 			i++
+		case c == '[' && depth > 0 && strings.HasPrefix(pattern[i:], "[:") && strings.Contains(pattern[i:], ":]"):
+			name, _, _ := strings.Cut(pattern[i+2:], ":]")
+			set := posixClass(name)
+			if set == "" {
+				return "", fmt.Errorf("tokenizer: split pattern %.80q: class [:%.20s:]: %w", pattern, name, ErrUnsupported)
+			}
+			b.WriteString(set)
+			i += len(name) + 3
+			continue
 		case c == '[':
 			depth++
 		case c == ']' && depth > 0:
@@ -124,12 +139,67 @@ func dotsByS(pattern string) string {
 		case c == '(' && depth == 0 && strings.HasPrefix(pattern[i:], "(?"):
 			flags := pattern[i+2:]
 			flags = flags[:len(flags)-len(strings.TrimLeft(flags, "imx-"))]
-			if end := i + 2 + len(flags); end < len(out) && (out[end] == ':' || out[end] == ')') {
-				copy(out[i+2:], strings.ReplaceAll(flags, "m", "s"))
+			if end := i + 2 + len(flags); end < len(pattern) && (pattern[end] == ':' || pattern[end] == ')') {
+				b.WriteString("(?" + strings.ReplaceAll(flags, "m", "s"))
+				i = end - 1
+				continue
 			}
 		}
+		b.WriteByte(pattern[i])
 	}
-	return string(out)
+	return b.String(), nil
+}
+
+// posixClass is what a POSIX class matches in Oniguruma, for the inside of [...]; "" = it is not known, or negated.
+func posixClass(name string) string {
+	switch name {
+	case "alpha":
+		return `\p{L}\p{Nl}` + rangesOf(unicode.Other_Alphabetic)
+	case "digit":
+		return `\p{Nd}`
+	case "alnum":
+		return posixClass("alpha") + `\p{Nd}`
+	case "upper":
+		return `\p{Lu}` + rangesOf(unicode.Other_Uppercase)
+	case "lower":
+		return `\p{Ll}` + rangesOf(unicode.Other_Lowercase)
+	case "punct":
+		return `\p{P}\p{S}`
+	case "space":
+		return "\\t-\\r\u0085\\p{Z}"
+	case "blank":
+		return `\t\p{Zs}`
+	case "cntrl":
+		return `\p{Cc}`
+	case "xdigit":
+		return `0-9A-Fa-f`
+	case "word":
+		return posixClass("alnum") + `\p{M}\p{Pc}`
+	case "ascii":
+		return `\x00-\x7F`
+	}
+	return "" // graph and print are Unicode's of one version
+}
+
+// rangesOf is a table's characters as ranges of [...].
+func rangesOf(table *unicode.RangeTable) string {
+	var b strings.Builder
+	add := func(lo, hi, stride rune) {
+		if stride == 1 {
+			fmt.Fprintf(&b, "%c-%c", lo, hi)
+			return
+		}
+		for r := lo; r <= hi; r += stride {
+			b.WriteRune(r)
+		}
+	}
+	for _, r := range table.R16 {
+		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+	}
+	for _, r := range table.R32 {
+		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+	}
+	return b.String()
 }
 
 // widenClasses rewrites \s \d \w for Go's engine, where they mean ASCII. It
@@ -141,10 +211,7 @@ func widenClasses(pattern string) (string, bool) {
 		c := pattern[i]
 		switch {
 		case c == '[' && depth > 0:
-			if !strings.HasPrefix(pattern[i:], "[:") {
-				return "", false // nested class
-			}
-			b.WriteByte(c)
+			return "", false // nested class
 		case c == '[':
 			depth++
 			b.WriteByte(c)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestEmptyMatches compares patterns that match nothing between characters with Hugging Face's Split (testdata/empty_matches.json).
-func TestEmptyMatches(t *testing.T) {
-	data, err := os.ReadFile("testdata/empty_matches.json")
+// TestSplitRegex compares patterns that match nothing, those of lines and POSIX classes with Hugging Face's Split (testdata/split_regex.json).
+func TestSplitRegex(t *testing.T) {
+	data, err := os.ReadFile("testdata/split_regex.json")
 	if err != nil {
 		t.Fatal(err)
 	}

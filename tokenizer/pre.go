@@ -83,7 +83,7 @@ var preTokenizers = func() map[string]preTokenizer {
 	add(preTokenizer{stages: words(caseRules{digits: 1}.word), ignoreMerges: true, addBOS: true}, "tekken")
 	add(preTokenizer{stages: linesSplit, raw: true}, "gemma4", "granite-embed-multi-311m", "sarvam-moe")
 	for _, p := range regexPreTokenizers() {
-		add(preTokenizer{stages: p.stages, ignoreMerges: p.ignoreMerges}, p.names...)
+		add(preTokenizer{stages: p.stages, ignoreMerges: p.ignoreMerges, addBOS: p.addBOS}, p.names...)
 	}
 	return table
 }()

@@ -113,95 +113,6 @@ func linearRegex(pattern string, lines bool) (*regexp.Regexp, error) {
 	return regexp.Compile(wide)
 }
 
-// fromOniguruma rewrites what other engines read differently: the flag m, by which a dot matches a line's end (their s; its ^ and $
-// are at each line without a flag), and POSIX classes, which are Unicode's there.
-func fromOniguruma(pattern string) (string, error) {
-	var b strings.Builder
-	depth := 0 // inside [...]
-	for i := 0; i < len(pattern); i++ {
-		switch c := pattern[i]; {
-		case c == '\\' && i+1 < len(pattern):
-			b.WriteByte(c)
-			i++
-		case c == '[' && depth > 0 && strings.HasPrefix(pattern[i:], "[:") && strings.Contains(pattern[i:], ":]"):
-			name, _, _ := strings.Cut(pattern[i+2:], ":]")
-			set := posixClass(name)
-			if set == "" {
-				return "", fmt.Errorf("tokenizer: split pattern %.80q: class [:%.20s:]: %w", pattern, name, ErrUnsupported)
-			}
-			b.WriteString(set)
-			i += len(name) + 3
-			continue
-		case c == '[':
-			depth++
-		case c == ']' && depth > 0:
-			depth--
-		case c == '(' && depth == 0 && strings.HasPrefix(pattern[i:], "(?"):
-			flags := pattern[i+2:]
-			flags = flags[:len(flags)-len(strings.TrimLeft(flags, "imx-"))]
-			if end := i + 2 + len(flags); end < len(pattern) && (pattern[end] == ':' || pattern[end] == ')') {
-				b.WriteString("(?" + strings.ReplaceAll(flags, "m", "s"))
-				i = end - 1
-				continue
-			}
-		}
-		b.WriteByte(pattern[i])
-	}
-	return b.String(), nil
-}
-
-// posixClass is what a POSIX class matches in Oniguruma, for the inside of [...]; "" = it is not known, or negated.
-func posixClass(name string) string {
-	switch name {
-	case "alpha":
-		return `\p{L}\p{Nl}` + rangesOf(unicode.Other_Alphabetic)
-	case "digit":
-		return `\p{Nd}`
-	case "alnum":
-		return posixClass("alpha") + `\p{Nd}`
-	case "upper":
-		return `\p{Lu}` + rangesOf(unicode.Other_Uppercase)
-	case "lower":
-		return `\p{Ll}` + rangesOf(unicode.Other_Lowercase)
-	case "punct":
-		return `\p{P}\p{S}`
-	case "space":
-		return "\\t-\\r\u0085\\p{Z}"
-	case "blank":
-		return `\t\p{Zs}`
-	case "cntrl":
-		return `\p{Cc}`
-	case "xdigit":
-		return `0-9A-Fa-f`
-	case "word":
-		return posixClass("alnum") + `\p{M}\p{Pc}`
-	case "ascii":
-		return `\x00-\x7F`
-	}
-	return "" // graph and print are Unicode's of one version
-}
-
-// rangesOf is a table's characters as ranges of [...].
-func rangesOf(table *unicode.RangeTable) string {
-	var b strings.Builder
-	add := func(lo, hi, stride rune) {
-		if stride == 1 {
-			fmt.Fprintf(&b, "%c-%c", lo, hi)
-			return
-		}
-		for r := lo; r <= hi; r += stride {
-			b.WriteRune(r)
-		}
-	}
-	for _, r := range table.R16 {
-		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
-	}
-	for _, r := range table.R32 {
-		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
-	}
-	return b.String()
-}
-
 // widenClasses rewrites \s \d \w for Go's engine, where they mean ASCII. It
 // reports false for a pattern with anything that it cannot carry over.
 func widenClasses(pattern string) (string, bool) {
@@ -370,6 +281,7 @@ type regexPre struct {
 	names        []string
 	stages       splitter
 	ignoreMerges bool
+	addBOS       bool
 }
 
 // regexPreTokenizers compiles the rarer patterns of llama.cpp's list. They
@@ -384,6 +296,8 @@ func regexPreTokenizers() []regexPre {
 		return stages
 	}
 	const han = "[一-龥぀-ゟ゠-ヿ]+"
+	const asian = "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+"
+	const contractions = `(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])`
 	const deepseek3 = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 	// What Kimi K2 splits words of by case, Han aside.
 	const upper, lower = `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}-[\p{Han}]]`, `[\p{Ll}\p{Lm}\p{Lo}\p{M}-[\p{Han}]]`
@@ -394,7 +308,13 @@ func regexPreTokenizers() []regexPre {
 	return []regexPre{
 		{names: []string{"deepseek-llm"}, stages: lazy(`[\r\n]`, latin, `\s?[!-/:-~！-／：-～‘-‟　-。]+`, `\s+$`, "[一-龥ࠀ-一가-퟿]+", `\p{N}+`)},
 		{names: []string{"kimi-k2"}, stages: lazy(kimi)},
-		{names: []string{"superbpe"}, stages: splitter{newLazyRegex(`\p{N}+`), thousands}},
+		{names: []string{"superbpe"}, stages: splitter{newLazyRegex(`\p{N}+`), thousands(unicode.Nd)}},
+		{names: []string{"afmoe"}, stages: splitter{thousands(unicode.N), newLazyRegex(asian), newLazyRegex(deepseek3)}},
+		{names: []string{"spark2_5"}, stages: lazy(`\p{N}{1,3}`, han, strings.Replace(strings.Replace(deepseek3, `+[\r\n]*|`, `+|`, 1), `|\s*[\r\n]+|`, `|[\r\n]|`, 1), `\p{N}`)},
+		{names: []string{"chameleon"}, addBOS: true, stages: append(lazy(`<sentinel:[0-9]+>`, `(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z`, `([\t\n]|    |  )`, `\p{N}`, "[\\p{P}!-/:-@\\[-`{-~]"), stageFunc(gpt2Word))},
+		{names: []string{"exaone-moe"}, stages: lazy(contractions + `|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+`)},
+		{names: []string{"jais-2"}, stages: lazy(contractions + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}`)},
+		{names: []string{"granite-embed-multi-97m"}, ignoreMerges: true, stages: lazy(`[^\r\n\p{L}\p{N}]?[\p{L}\p{M}-[a-z]]*[\p{L}\p{M}-[A-Z]]+` + contractions + `?|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}-[a-z]]+[\p{L}\p{M}-[A-Z]]*` + contractions + `?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`)},
 		{names: []string{"tiny_aya", "cohere2moe"}, stages: splitter{newLazyRegex(`\d{1,3}(?=(?:\d{3})*\b)`), gpt4oSplit[0]}},
 		{names: []string{"youtu"}, ignoreMerges: true, stages: splitter{newLazyRegex(`[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+`), stageFunc(caseRules{digits: 1, contractions: true}.word)}},
 		{names: []string{"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}, stages: lazy(`\p{N}{1,3}`, han, deepseek3)},
@@ -405,23 +325,25 @@ func regexPreTokenizers() []regexPre {
 	}
 }
 
-// thousands matches decimal digits so that a run of them is cut into threes from its end.
-var thousands = isolate(func(s string, i int) int {
-	digits := 0
-	for j := i; j < len(s); {
-		r, n := utf8.DecodeRuneInString(s[j:])
-		if !unicode.Is(unicode.Nd, r) {
-			break
+// thousands matches digits, characters of a table, so that a run of them is cut into threes from its end.
+func thousands(table *unicode.RangeTable) isolate {
+	return func(s string, i int) int {
+		digits := 0
+		for j := i; j < len(s); {
+			r, n := utf8.DecodeRuneInString(s[j:])
+			if !unicode.Is(table, r) {
+				break
+			}
+			digits, j = digits+1, j+n
 		}
-		digits, j = digits+1, j+n
+		take := digits % 3
+		if digits > 0 && take == 0 {
+			take = 3
+		}
+		for range take {
+			_, n := utf8.DecodeRuneInString(s[i:])
+			i += n
+		}
+		return i
 	}
-	take := digits % 3
-	if digits > 0 && take == 0 {
-		take = 3
-	}
-	for range take {
-		_, n := utf8.DecodeRuneInString(s[i:])
-		i += n
-	}
-	return i
-})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 
 	"golang.org/x/sync/errgroup"
@@ -153,10 +154,38 @@ func (j *job) convert(p *panel, first, n int) error {
 	if err := j.quantize(p, first, n); err != nil {
 		return err
 	}
-	if bad := quant.CheckFinite(j.info.Type, p.blocks); bad >= 0 {
+	if bad := j.unfit(p); bad >= 0 {
 		return fmt.Errorf("row %d: the value %g does not fit %s: %w", first+bad/j.cols, p.values[bad], j.info.Type, ErrRange)
 	}
 	return nil
+}
+
+// mostScaled is beyond what a block with scales in half precision holds: 65,504 times the largest code and inner scale (Q6_K: 4,064).
+// Above it sums of squares, by which K blocks choose their scales, leave float32 long before a scale does.
+const mostScaled = 1e9
+
+// unfit is the index of a value that does not fit the blocks made of it; -1 = all do.
+func (j *job) unfit(p *panel) int {
+	if bad := quant.CheckFinite(j.info.Type, p.blocks); bad >= 0 { // of a block, by its scale
+		from := bad - bad%j.info.Type.BlockLen()
+		return from + largest(p.values[from:min(from+j.info.Type.BlockLen(), len(p.values))])
+	}
+	if j.info.Type != quant.F32 && j.info.Type != quant.BF16 && len(p.values) > 0 {
+		if i := largest(p.values); math.Abs(float64(p.values[i])) > mostScaled {
+			return i
+		}
+	}
+	return -1
+}
+
+// largest is the index of the value farthest from 0; there is one.
+func largest(values []float32) (at int) {
+	for i, v := range values {
+		if math.Abs(float64(v)) > math.Abs(float64(values[at])) {
+			at = i
+		}
+	}
+	return at
 }
 
 // grown returns a slice of n items, b's memory where it is large enough.

@@ -234,7 +234,24 @@ func TestFailuresLeaveNothing(t *testing.T) {
 	}
 }
 
-// model writes a GGUF file with one matrix of four columns.
+// TestValueThatDoesNotFit: what does not fit a block's scale is named itself, and nothing overflows in silence.
+func TestValueThatDoesNotFit(t *testing.T) {
+	for _, kind := range []quant.Type{quant.Q8_0, quant.Q4_0, quant.Q5_1, quant.IQ4_NL, quant.Q6_K, quant.Q5_K, quant.Q4_K, quant.Q3_K, quant.IQ4_XS} {
+		for _, v := range []float32{-3e38, 2e9} {
+			row := make([]float32, 512)
+			for i := range row {
+				row[i] = float32(i%7) / 100
+			}
+			row[300] = v
+			err := Quantize(t.Context(), open(t, model(t, row, quant.F32)), filepath.Join(t.TempDir(), "out.gguf"), Options{Type: kind})
+			if want := fmt.Sprintf("the value %g does not fit %s", v, kind); !errors.Is(err, ErrRange) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	}
+}
+
+// model writes a GGUF file with one matrix of a row.
 func model(t *testing.T, row []float32, kind quant.Type) string {
 	t.Helper()
 	meta := &gguf.Meta{}

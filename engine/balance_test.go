@@ -8,6 +8,7 @@ import (
 	"terrace/csdshim"
 	"terrace/engine/fakes"
 	"terrace/offload"
+	"terrace/retrieval"
 )
 
 // TestDriveBalance: in every mode a session on a drive is divided by the host's measured and the drive's own throughputs where
@@ -120,7 +121,7 @@ func TestHostScoresWhereThatPays(t *testing.T) {
 				t.Fatalf("no word about the choice: %+v", u.Balance)
 			}
 			w := u.Balance.Weighed
-			if alone := 300 * 256 / c.scan; math.Abs(w.Alone-alone) > 1e-9*alone || w.Host() != c.host || w.Room != (c.pages > 100 && c.batch < 2) || w.RoundTrip <= 0 || w.Together < w.RoundTrip {
+			if alone := 300 * 256 / c.scan; math.Abs(w.Alone-alone) > 1e-9*alone || w.Host() != c.host || (w.Room == retrieval.CodesAndKV) != (c.pages > 100 && c.batch < 2) || w.RoundTrip <= 0 || w.Together < w.RoundTrip {
 				t.Errorf("%+v, want %g s alone", w, alone)
 			}
 		})

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"terrace/weights/gguf"
 )
 
 // Rope is one rotary position embedding: which part of a head turns and at what speeds. The scaling methods (linear, llama3,
@@ -127,7 +129,7 @@ func (r *ropeReader) rope(c *Config) {
 	}
 	rope := Rope{
 		Dim:        r.intOr("rope.dimension_count", width),
-		Interlaced: r.stringOr("terrace.rope.layout", ropeLayouts[r.arch]) == "norm",
+		Interlaced: r.stringOr("terrace.rope.layout", ropeLayout(r.arch)) == "norm",
 	}
 	if r.arch == "glm4" && slices.ContainsFunc(r.eachOf("rope.dimension_sections"), func(n int) bool { return n != 0 }) {
 		rope.Interlaced = false // files of models that see images have the rows of q and k in the other order
@@ -211,10 +213,15 @@ func (r *ropeReader) layerBases(c *Config) {
 	}
 }
 
-// ropeLayouts tells in which order GGUF files of an architecture keep the rotating pairs; what is not here is "neox".
-var ropeLayouts = map[string]string{
-	"llama": "norm", "granite": "norm", "smollm3": "norm", "mistral3": "norm", "glm4": "norm", "ernie4_5": "norm", "ernie4_5-moe": "norm",
-	"cohere2": "norm", "granitemoe": "norm", "granite_swa": "norm", "llama4": "norm", "deepseek2": "norm", "deepseek32": "norm", "granitehybrid": "norm",
+// interlaced are the architectures whose checkpoints rotate neighbours (2i, 2i+1), beside those whose GGUF files are permuted so.
+var interlaced = []string{"glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "llama4", "deepseek2", "deepseek32"}
+
+// ropeLayout is in which order GGUF files of an architecture keep the rotating pairs: norm, neighbours, or neox.
+func ropeLayout(arch string) string {
+	if gguf.PermutesRotary(arch) || slices.Contains(interlaced, arch) {
+		return "norm"
+	}
+	return "neox"
 }
 
 // Rotator applies one layer's rotary embedding to single vectors of a head, for policies that look at queries before and

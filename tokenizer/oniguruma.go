@@ -90,6 +90,27 @@ func (o *onigReader) class() string {
 	return "[" + set + "]"
 }
 
+// operand reads && and the class behind it: what an intersection takes from what is before. Operands are counted from 1.
+func (o *onigReader) operand(number int) string {
+	o.at += 2
+	if !strings.HasPrefix(o.text[o.at:], "[") {
+		o.fail("an intersection with what is in no brackets of its own")
+		return ""
+	}
+	no, taken, deeper := o.set()
+	more := strings.HasPrefix(o.text[o.at:], "&&")
+	if deeper != "" || !more && !strings.HasPrefix(o.text[o.at:], "]") {
+		o.fail("an intersection inside an intersection")
+	}
+	if no {
+		return taken
+	}
+	if number > 1 || more {
+		o.fail("an intersection of three classes")
+	}
+	return "^" + taken
+}
+
 // set reads [...]: what is in it, or, not, what is not; and what an intersection takes from it.
 func (o *onigReader) set() (not bool, set, without string) {
 	o.at++
@@ -126,22 +147,7 @@ func (o *onigReader) set() (not bool, set, without string) {
 			if operands++; items.Len() == 0 {
 				o.fail("an empty class")
 			}
-			o.at += 2
-			if rest = o.text[o.at:]; !strings.HasPrefix(rest, "[") {
-				o.fail("an intersection with what is in no brackets of its own")
-				return
-			}
-			no, taken, deeper := o.set()
-			if !no {
-				if operands > 1 || strings.HasPrefix(o.text[o.at:], "&&") {
-					o.fail("an intersection of three classes")
-				}
-				taken = "^" + taken
-			}
-			if deeper != "" || !strings.HasPrefix(o.text[o.at:], "&&") && !strings.HasPrefix(o.text[o.at:], "]") {
-				o.fail("an intersection inside an intersection")
-			}
-			less.WriteString(taken)
+			less.WriteString(o.operand(operands))
 		case rest[0] == '[':
 			alone := o.at == begin
 			no, inner, deeper := o.set()

@@ -19,8 +19,8 @@
 //
 // What GGUF cannot say is a key of ours:
 //
-//	terrace.rope.layout               "neox" where GGUF files of the architecture have permuted q and k rows (llama,
-//	                                  granite, smollm3) and this view has not: permute and drop the key to write GGUF
+//	terrace.rope.layout               "neox" where GGUF files of the architecture have permuted q and k rows
+//	                                  (gguf.PermutesRotary) and this view has not: permute and drop the key to write GGUF
 //	terrace.rope.layers               int list, 1 = the layer rotates (smollm3)
 //	terrace.rope.scaling.type         "dynamic", with .factor and .original_context_length
 //	terrace.rope.scaling.attention_factor   yarn's final factor on cos and sin

@@ -1,5 +1,7 @@
 package hf
 
+import "terrace/weights/gguf"
+
 // The llama family: what llama.cpp files under "llama" (Llama 1 to 3.x, LongChat, SmolLM 1 and 2, Mistral, Mixtral), and
 // Granite and SmolLM3, which share its tensors. GGUF files of these have permuted q and k rows; this view has not.
 func init() {
@@ -15,7 +17,9 @@ func llamaBasics(v *view, d defaults, theta float64) bool {
 	if !v.figures(usualNames, d) {
 		return false
 	}
-	v.setOurs("rope.layout", "neox")
+	if gguf.PermutesRotary(v.arch) {
+		v.setOurs("rope.layout", "neox")
+	}
 	v.activation("hidden_act", "silu")
 	v.rope(theta)
 	return len(v.faults.list) == 0

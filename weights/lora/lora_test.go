@@ -352,6 +352,22 @@ func TestGGUF(t *testing.T) {
 	}
 }
 
+// TestPermutedFiles: adapters of checkpoints are added to the rows of GGUF files where these lie, in each architecture that permutes them.
+func TestPermutedFiles(t *testing.T) {
+	for _, kind := range []string{"llama", "mistral", "granite", "smollm3", "ministral3"} {
+		c := hftest.Llama().With(map[string]any{"model_type": kind})
+		shapes := hftest.Decoder(c)
+		dir := hftest.Folder(t, c, shapes)
+		adapter := adapterOf(t, shapes, adapterConfig, modules...)
+		want := logits(t, open(t, mergedFolder(t, dir, adapter, 4)))
+		for _, base := range []string{dir, ggufModel(t, open(t, dir), quant.F32)} {
+			if d := apart(logits(t, open(t, base, weights.Adapter{Path: adapter, Scale: 1})), want); d > 1e-5 {
+				t.Errorf("%s, %s: %.2g of the largest logit", kind, filepath.Base(base), d)
+			}
+		}
+	}
+}
+
 // TestRefusals: what would be another sum, or belongs to another model, is refused by name, and the model stays as it was.
 func TestRefusals(t *testing.T) {
 	c := hftest.Llama()

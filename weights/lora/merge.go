@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 
 	"terrace/internal/kernels"
@@ -138,26 +139,35 @@ func sum(t *gguf.Tensor, kind quant.Type, deltas []delta) ([]byte, error) {
 	return out, nil
 }
 
-var rotated = regexp.MustCompile(`^blk\.\d+\.attn_(q|k)\.weight$`)
-
-// neighbours are the architectures whose GGUF files have the rows of q and k that rotate together side by side (2i, 2i+1); in
-// Hugging Face's checkpoints they lie half a head apart (i, i+d/2).
-var neighbours = []string{"llama", "granite", "smollm3"}
+var rotated = regexp.MustCompile(`^blk\.(\d+)\.attn_(q|k)\.weight$`)
 
 // layoutKey is there where a model's rows are as Hugging Face has them (package hf).
 const layoutKey = "terrace.rope.layout"
 
+// ofLayer is a number that all layers share, or that each has its own of (layers of hybrids that do not attend have 0).
+func ofLayer(meta *gguf.Meta, key, layer string) (int, error) {
+	each, err := meta.Ints(key)
+	if err != nil {
+		return meta.Int(key)
+	}
+	at, err := strconv.Atoi(layer)
+	if err != nil || at >= len(each) {
+		return 0, fmt.Errorf("%s has %d numbers, none of layer %s: %w", key, len(each), layer, ErrAdapter)
+	}
+	return each[at], nil
+}
+
 // rowsOf maps a row of the tensor to the row of B that is added to it.
 func rowsOf(meta *gguf.Meta, arch string, t *gguf.Tensor, adapterHF bool) (func(row int) int, error) {
 	m := rotated.FindStringSubmatch(t.Name)
-	if m == nil || !slices.Contains(neighbours, arch) || meta.Has(layoutKey) == adapterHF {
+	if m == nil || !gguf.PermutesRotary(arch) || meta.Has(layoutKey) == adapterHF {
 		return func(row int) int { return row }, nil
 	}
 	key := arch + ".attention.head_count"
-	if m[1] == "k" && meta.Has(key+"_kv") {
+	if m[2] == "k" && meta.Has(key+"_kv") {
 		key += "_kv"
 	}
-	heads, err := meta.Int(key)
+	heads, err := ofLayer(meta, key, m[1])
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,10 @@
 package hftest
 
-import "math"
+import (
+	"math"
+
+	"terrace/weights/gguf"
+)
 
 // frequencies returns radians a position for a sequence of that many tokens, and the factor on cos and sin.
 func (m *Model) frequencies(length int, base float64, scaled bool) (freq []float64, amplitude float64) {
@@ -62,7 +66,7 @@ func (m *Model) frequencies(length int, base float64, scaled bool) (freq []float
 
 // rotate turns the pairs (i, i+dim/2) of one head — or (2i, 2i+1) where GGUF has permuted them — by pos·freq.
 func (m *Model) rotate(x []float64, pos int, freq []float64, amplitude float64) {
-	interlaced := (m.arch == "llama" || m.arch == "granite" || m.arch == "smollm3") && m.text("terrace.rope.layout", "norm") == "norm"
+	interlaced := gguf.PermutesRotary(m.arch) && m.text("terrace.rope.layout", "norm") == "norm"
 	for i, f := range freq {
 		sin, cos := math.Sincos(float64(pos) * f)
 		a, b := i, i+len(freq)

@@ -38,6 +38,7 @@ type backend struct {
 
 	results
 	scratch
+	mixing mixing
 }
 
 // results are what calls return.
@@ -54,7 +55,7 @@ func newBackend(name string, m *model.Model, o model.BackendOptions) (model.Back
 	if o.DeviceLayers != model.AllLayers {
 		return openSome(name, m, o)
 	}
-	if err := m.OnlyPlain(name); err != nil {
+	if err := m.OnlyPlain(name, computed...); err != nil {
 		return nil, fmt.Errorf("vulkan: %w", err)
 	}
 	if err := computes(name, m); err != nil {
@@ -91,15 +92,20 @@ func newDevice(name string, m *model.Model, o model.BackendOptions, on []bool) (
 	return b, nil
 }
 
+// computed are the features beyond the plain decoder that there are kernels for.
+var computed = []model.Feature{model.ClampedActivations, model.SquaredReLUs, model.LogitBiases, model.AttentionSinks, model.WholeRowNorms,
+	model.SigmoidRouters, model.SparseMixers, model.RouterBiases, model.ScaledExperts, model.CappedRouters, model.ExpertGroups,
+	model.WeighedExpertInputs, model.LatentExperts, model.SharedExperts, model.ExpertBiases, model.ExpertFactors, model.ExpertsBesideNetwork}
+
 // computes refuses models that this backend has no kernels for in any layer.
 func computes(name string, m *model.Model) error {
-	if err := m.PlainOutside(name); err != nil {
+	if err := m.PlainOutside(name, computed...); err != nil {
 		return fmt.Errorf("vulkan: %w", err)
 	}
 	switch {
 	case m.LogN:
 		return noKernels(name, "queries that grow with the position (LogN)")
-	case m.Act > model.ReLU:
+	case m.Act == model.XIELU:
 		return noKernels(name, fmt.Sprintf("activation %d", m.Act))
 	}
 	return nil
@@ -112,12 +118,13 @@ func noKernels(name, what string) error {
 // lacks is what of a layer there are no kernels for; empty = nothing.
 func lacks(m *model.Model, layer int) string {
 	switch a := &m.Layer[layer]; {
-	case a.MoE:
-		return "mixtures of experts"
 	case max(a.KeyDim, a.ValDim) > widest:
 		return fmt.Sprintf("heads of %d numbers (%d at most)", max(a.KeyDim, a.ValDim), widest)
 	}
-	return string(m.Beyond(layer))
+	if what := noExperts(m, layer); what != "" && m.Layer[layer].MoE {
+		return what
+	}
+	return string(m.Beyond(layer, computed...))
 }
 
 // open opens the device of a backend's name; done closes it.
@@ -289,7 +296,7 @@ func (b *backend) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dens
 	} else {
 		in = s.normed(l.FFNNorm, x, n, m.Hidden)
 	}
-	s.feedForward(l, in, x, n)
+	s.feedForward(layer, in, x, n)
 	if m.PostNorm {
 		s.norm(l.FFNNorm, x, x, n, m.Hidden)
 	}

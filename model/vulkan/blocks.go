@@ -141,16 +141,19 @@ func (s *steps) product(l *model.Linear, x, y span, n int, scale float32, flags 
 	s.run("tiles", p, groupsOf(w.rows, 64), groupsOf(n, 16*wide), 1, uint32(w.typ), uint32(wide))
 }
 
+func (s *steps) vector(v *model.Vector) span {
+	at, err := s.weights.vector(v)
+	s.keep(err)
+	return at
+}
+
 // norm is y = norm(x) of n rows of a width; y may be x.
 func (s *steps) norm(n model.NormParams, x, y span, rows, width int) {
 	s.normInto(n, x, y, rows, width, 1, 0)
 }
 
 func (s *steps) normInto(p model.NormParams, x, y span, rows, width int, scale float32, flags int) {
-	w, err := s.weights.vector(p.W)
-	s.keep(err)
-	bias, err := s.weights.vector(p.B)
-	s.keep(err)
+	w, bias := s.vector(p.W), s.vector(p.B)
 	if !w.absent() {
 		flags |= normWeight
 	}
@@ -233,20 +236,30 @@ func (s *steps) addBlock(w *model.Linear, post model.NormParams, in, x span, n i
 	s.normInto(post, y, x, n, s.m.Hidden, orOne(s.m.ResidualScale), normAdd)
 }
 
-// feedForward adds the network's output for rows in to x.
-func (s *steps) feedForward(l *model.LayerParams, in, x span, n int) {
-	width := l.Up.Rows
-	gate := s.room(&s.scratch.gate, n*width)
-	if l.Gate == nil {
-		s.product(l.Up, in, gate, n, 1, 0)
-		s.activate(uint32(s.m.Act), gate, span{}, gate, n*width, 0)
-	} else {
-		up := s.room(&s.scratch.parts, n*width)
-		s.product(l.Gate, in, gate, n, 1, 0)
-		s.besides(func() { s.product(l.Up, in, up, n, 1, 0) })
-		s.activate(uint32(s.m.Act), gate, up, gate, n*width, 0)
+// network adds the output of the layer's network for rows in to x.
+func (s *steps) network(l *model.LayerParams, in, x span, n int) {
+	s.addBlock(l.Down, l.PostFFNNorm, s.within(l.Gate, l.Up, in, n), x, n)
+}
+
+// dense is y [n, rows] = down(act(gate(in))·up(in)).
+func (s *steps) dense(gate, up, down *model.Linear, in, y span, n int) {
+	s.product(down, s.within(gate, up, in, n), y, n, 1, 0)
+}
+
+// within are the inner rows of a network: act(gate(in))·up(in).
+func (s *steps) within(gate, up *model.Linear, in span, n int) span {
+	width := up.Rows
+	y := s.room(&s.scratch.gate, n*width)
+	if gate == nil {
+		s.product(up, in, y, n, 1, 0)
+		s.activate(uint32(s.m.Act), y, span{}, y, n*width, 0)
+		return y
 	}
-	s.addBlock(l.Down, l.PostFFNNorm, gate, x, n)
+	other := s.room(&s.scratch.parts, n*width)
+	s.product(gate, in, y, n, 1, 0)
+	s.besides(func() { s.product(up, in, other, n, 1, 0) })
+	s.activate(uint32(s.m.Act), y, other, y, n*width, s.m.Clamp.Limit)
+	return y
 }
 
 func (s *steps) activate(act uint32, x, up, y span, count int, limit float32) {
@@ -255,7 +268,7 @@ func (s *steps) activate(act uint32, x, up, y span, count int, limit float32) {
 		gated = 1
 	}
 	gx, gy := s.grid(groupsOf(count, 128))
-	s.run("activate", push{}.at(x).at(up).at(y).int(count).int(gated).float(limit), gx, gy, 1, act)
+	s.run("activate", push{}.at(x).at(up).at(y).int(count).int(gated).float(limit).float(s.m.Clamp.Alpha), gx, gy, 1, act)
 }
 
 // outside is the error of sequences that do not fit a pass.

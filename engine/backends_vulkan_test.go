@@ -56,6 +56,28 @@ func init() {
 	}
 }
 
+// TestExpertsOnDevice: the device computes all layers of these models with experts, so that the parity suite compares its own experts.
+func TestExpertsOnDevice(t *testing.T) {
+	if !slices.Contains(parityBackends, allThatFit) {
+		t.Skip("no driver for the CPU")
+	}
+	for _, name := range []string{"tiny_hf/mixtral", "tiny_hf/qwen3_moe", "families/ernie4_5_moe", "families/glm4_moe", "families/gpt_oss", "families/gpt_oss_mxfp4",
+		"families/granitemoe", "families/mellum", "families/minimax_m2", "families/phimoe", "families/qwen2_moe"} {
+		m := openFile(t, golden.Shared(t, "data", "golden", name))
+		if m.Experts == 0 {
+			t.Errorf("%s has no experts", name)
+		}
+		b, err := model.OpenBackend(vulkan.CPU, m, model.BackendOptions{Threads: 1})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestDeviceLayers: of a model whose layers differ the device computes those that it has kernels for, and the last ones of a number; a model of which
 // it computes none is refused, and where all were asked for one whose layers differ, too.
 func TestDeviceLayers(t *testing.T) {
@@ -65,13 +87,15 @@ func TestDeviceLayers(t *testing.T) {
 	dense := golden.Shared(t, "data", "golden", "tiny_hf", "qwen3")
 	hybrid := golden.Shared(t, "data", "golden", "families", "lfm2")
 	experts := golden.Shared(t, "data", "golden", "families", "minimax_m2")
+	latent := golden.Shared(t, "data", "golden", "families", "deepseek_v2")
 	for _, c := range []struct {
 		path       string
 		layers, on int
 		why        string
 	}{
 		{dense, model.AutoLayers, -1, ""}, {dense, model.AllLayers, -1, ""}, {dense, 1, 1, ""}, {dense, 99, -1, ""},
-		{hybrid, model.AutoLayers, 1, "short convolution"}, {hybrid, model.AllLayers, 0, ""}, {experts, model.AutoLayers, 0, ""},
+		{hybrid, model.AutoLayers, 1, "short convolution"}, {hybrid, model.AllLayers, 0, ""}, {experts, model.AutoLayers, -1, ""}, {experts, model.AllLayers, -1, ""},
+		{latent, model.AutoLayers, 0, ""},
 	} {
 		m := openFile(t, c.path)
 		b, err := model.OpenBackend(vulkan.CPU, m, model.BackendOptions{Threads: 1, DeviceLayers: c.layers})

@@ -17,6 +17,9 @@ import (
 // everySecond has every second layer on vulkan:cpu and the others on the host.
 const everySecond = "vulkan:cpu, every second layer"
 
+// expertsApart has all on vulkan:cpu but the experts of the first layer.
+const expertsApart = "vulkan:cpu, experts apart"
+
 // allThatFit has those on vulkan:cpu that it computes.
 const allThatFit = "vulkan:cpu, auto"
 
@@ -47,6 +50,10 @@ func init() {
 			o.DeviceLayers = model.AutoLayers
 			return model.OpenBackend(vulkan.CPU, m, o)
 		})
+		model.RegisterBackend(expertsApart, func(m *model.Model, o model.BackendOptions) (model.Backend, error) {
+			o.HostExperts = 1
+			return model.OpenBackend(vulkan.CPU, m, o)
+		})
 		parityBackends = append(parityBackends, everySecond, allThatFit)
 	}
 	for name, word := range map[string]string{vulkan.CPU: "cpu", vulkan.GPU: "gpu"} {
@@ -75,6 +82,37 @@ func TestExpertsOnDevice(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestExpertsApart: what the host makes of experts in a layer whose attention is the device's agrees with the goldens.
+func TestExpertsApart(t *testing.T) {
+	if !slices.Contains(parityBackends, allThatFit) {
+		t.Skip("no driver for the CPU")
+	}
+	seen := 0
+	for _, c := range append(tinyHF(t), families(t)...) {
+		if !slices.Contains([]string{"qwen3_moe", "family-gpt_oss", "family-qwen2_moe"}, c.name) {
+			continue
+		}
+		seen++
+		t.Run(c.name, func(t *testing.T) {
+			m := openFile(t, c.path)
+			b, err := model.OpenBackend(expertsApart, m, model.BackendOptions{Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, why := b.(model.LayerPlacer).DeviceLayers(); n != m.Layers-1 || why != "of 1 the device computes all but the experts" {
+				t.Errorf("%d of %d layers on the device: %q", n, m.Layers, why)
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+			c.check(t, expertsApart, map[string]bool{})
+		})
+	}
+	if seen != 3 {
+		t.Errorf("%d models, want 3", seen)
 	}
 }
 

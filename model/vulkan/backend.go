@@ -32,6 +32,7 @@ type backend struct {
 	*recorder
 	name    string
 	m       *model.Model
+	apart   []bool // layers whose experts are computed elsewhere
 	weights weights
 	rotary  *model.RotaryRows
 	mirrors mirrors
@@ -52,7 +53,7 @@ type results struct {
 type scratch struct{ normed, block, gate, up, narrow, parts, stats, weightsOf, chosen slot }
 
 func newBackend(name string, m *model.Model, o model.BackendOptions) (model.Backend, error) {
-	if o.DeviceLayers != model.AllLayers {
+	if o.DeviceLayers != model.AllLayers || o.HostExperts > 0 {
 		return openSome(name, m, o)
 	}
 	if err := m.OnlyPlain(name, computed...); err != nil {
@@ -63,16 +64,20 @@ func newBackend(name string, m *model.Model, o model.BackendOptions) (model.Back
 	}
 	all := make([]bool, len(m.Layer))
 	for i := range all {
-		if what := lacks(m, i); what != "" {
+		what := lacks(m, i)
+		if what == "" {
+			what = lacksExperts(m, i)
+		}
+		if what != "" {
 			return nil, noKernels(name, what)
 		}
 		all[i] = true
 	}
-	return newDevice(name, m, o, all)
+	return newDevice(name, m, o, placement{on: all, apart: make([]bool, len(all))})
 }
 
 // newDevice opens the device for some of a model's layers.
-func newDevice(name string, m *model.Model, o model.BackendOptions, on []bool) (*backend, error) {
+func newDevice(name string, m *model.Model, o model.BackendOptions, at placement) (*backend, error) {
 	d, done, err := open(name)
 	if err != nil {
 		return nil, err
@@ -83,9 +88,9 @@ func newDevice(name string, m *model.Model, o model.BackendOptions, on []bool) (
 		r.close()
 		return nil, deviceError(err)
 	}
-	b := &backend{recorder: r, name: name, m: m, rotary: model.NewRotaryRows(&m.Config), mirrors: newMirrors(r, m, o.DeviceKVBytes),
+	b := &backend{recorder: r, name: name, m: m, apart: at.apart, rotary: model.NewRotaryRows(&m.Config), mirrors: newMirrors(r, m, o.DeviceKVBytes),
 		weights: weights{r: r, matrices: map[*model.Linear]*matrix{}, shared: map[source]span{}, vectors: map[*model.Vector]span{}}}
-	if err := b.weights.load(m, on); err != nil {
+	if err := b.weights.load(m, &at); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -120,9 +125,6 @@ func lacks(m *model.Model, layer int) string {
 	switch a := &m.Layer[layer]; {
 	case max(a.KeyDim, a.ValDim) > widest:
 		return fmt.Sprintf("heads of %d numbers (%d at most)", max(a.KeyDim, a.ValDim), widest)
-	}
-	if what := noExperts(m, layer); what != "" && m.Layer[layer].MoE {
-		return what
 	}
 	return string(m.Beyond(layer, computed...))
 }
@@ -278,7 +280,7 @@ func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*t
 	return s.result(&b.guessed, n, l.Q.Rows, true)
 }
 
-// Finish implements model.Backend.
+// Finish implements model.Backend. A layer whose experts are computed elsewhere ends behind its attention block.
 func (b *backend) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -290,10 +292,14 @@ func (b *backend) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dens
 		s.copyRows(x, from, n*m.Hidden)
 	}
 	s.addBlock(l.O, l.PostAttnNorm, out, x, n)
-	in := x
 	if m.PostNorm {
 		s.norm(l.AttnNorm, x, x, n, m.Hidden)
-	} else {
+	}
+	if b.apart[layer] {
+		return s.result(&b.hidden, n, m.Hidden, true)
+	}
+	in := x
+	if !m.PostNorm {
 		in = s.normed(l.FFNNorm, x, n, m.Hidden)
 	}
 	s.feedForward(layer, in, x, n)

@@ -27,10 +27,11 @@ const (
 // mixing is what a mixture of experts needs: rows, their pairs with experts, and work groups that multiply those.
 type mixing struct{ router, chosen, share, tasks, pairs, low, parts, sum, beside, doors slot }
 
-// noExperts is what of a layer's mixture there are no kernels for; empty = nothing.
-func noExperts(m *model.Model, layer int) string {
+// lacksExperts is what of a layer's mixture there are no kernels for; empty = nothing.
+func lacksExperts(m *model.Model, layer int) string {
 	l := &m.Params.Layers[layer]
 	switch r := &m.Router; {
+	case !m.Layer[layer].MoE:
 	case m.Experts > mostExperts:
 		return fmt.Sprintf("%d experts (%d at most)", m.Experts, mostExperts)
 	case m.TopK > mostChosen:

@@ -15,22 +15,22 @@ import (
 	"terrace/weights/gguf"
 )
 
-// mixed is a model of one layer whose experts are random.
-type mixed struct {
+// moe is a model of one layer whose experts are random.
+type moe struct {
 	model.Config
 	l   model.LayerParams
 	rnd *rand.Rand
 }
 
-func newMixed(experts, most int) *mixed {
-	x := &mixed{rnd: rand.New(rand.NewPCG(uint64(experts), uint64(most)))}
+func newMoE(experts, most int) *moe {
+	x := &moe{rnd: rand.New(rand.NewPCG(uint64(experts), uint64(most)))}
 	x.Layers, x.Hidden, x.NormEps, x.Gated = 1, 72, 1e-5, true
 	x.Layer = []model.LayerConfig{{MoE: true}}
 	x.Experts, x.TopK = experts, most
 	return x
 }
 
-func (x *mixed) floats(n int, scale float64) []float32 {
+func (x *moe) floats(n int, scale float64) []float32 {
 	out := make([]float32, n)
 	for i := range out {
 		out[i] = float32(scale * x.rnd.NormFloat64())
@@ -39,7 +39,7 @@ func (x *mixed) floats(n int, scale float64) []float32 {
 }
 
 // tensor is a tensor of random numbers with a shape.
-func (x *mixed) tensor(t *testing.T, typ quant.Type, shape ...int) *gguf.Tensor {
+func (x *moe) tensor(t *testing.T, typ quant.Type, shape ...int) *gguf.Tensor {
 	rows := 1
 	for _, d := range shape[:len(shape)-1] {
 		rows *= d
@@ -58,22 +58,22 @@ func (x *mixed) tensor(t *testing.T, typ quant.Type, shape ...int) *gguf.Tensor 
 	return gguf.NewTensor(fmt.Sprint(typ, shape), typ, shape, func() ([]byte, error) { return data, nil })
 }
 
-func (x *mixed) vector(t *testing.T, n int) *model.Vector {
+func (x *moe) vector(t *testing.T, n int) *model.Vector {
 	return &model.Vector{Tensor: x.tensor(t, quant.F32, n)}
 }
 
-func (x *mixed) norm(t *testing.T) model.NormParams {
+func (x *moe) norm(t *testing.T) model.NormParams {
 	v := x.vector(t, x.Hidden)
 	v.Factor = 8 // about 1
 	return model.NormParams{W: v}
 }
 
-func (x *mixed) linear(t *testing.T, rows, cols int) *model.Linear {
+func (x *moe) linear(t *testing.T, rows, cols int) *model.Linear {
 	return &model.Linear{Tensor: x.tensor(t, quant.F32, rows, cols), Rows: rows, Cols: cols}
 }
 
 // experts are weights of all experts in one tensor.
-func (x *mixed) experts(t *testing.T, typ quant.Type, rows, cols int, biased bool) (list []*model.Linear) {
+func (x *moe) experts(t *testing.T, typ quant.Type, rows, cols int, biased bool) (list []*model.Linear) {
 	all := x.tensor(t, typ, x.Experts, rows, cols)
 	var bias *model.Vector
 	if biased {
@@ -90,7 +90,7 @@ func (x *mixed) experts(t *testing.T, typ quant.Type, rows, cols int, biased boo
 }
 
 // build fills the weights that the configuration asks for and no test has filled.
-func (x *mixed) build(t *testing.T, typ quant.Type, width int, biased bool) *model.Model {
+func (x *moe) build(t *testing.T, typ quant.Type, width int, biased bool) *model.Model {
 	l := &x.l
 	l.FFNNorm, l.Router = x.norm(t), x.linear(t, x.Experts, x.Hidden)
 	wide := x.ExpertRow()
@@ -174,45 +174,45 @@ func TestExperts(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		experts, most int
-		of            func(x *mixed)
+		of            func(x *moe)
 		biased        bool
 	}{
-		{"softmax over all", 9, 3, func(x *mixed) {}, false},
-		{"softmax over the chosen, scaled", 70, 8, func(x *mixed) { x.NormTopK, x.Router.Scale = true, 2.5 }, false},
-		{"more experts than threads", 300, 11, func(x *mixed) { x.NormTopK = true }, false},
-		{"all of them", 4, 4, func(x *mixed) {}, false},
-		{"one", 1, 1, func(x *mixed) { x.Router.Score = model.SigmoidRouter }, false},
-		{"sigmoids with a bias", 12, 4, func(x *mixed) {
+		{"softmax over all", 9, 3, func(x *moe) {}, false},
+		{"softmax over the chosen, scaled", 70, 8, func(x *moe) { x.NormTopK, x.Router.Scale = true, 2.5 }, false},
+		{"more experts than threads", 300, 11, func(x *moe) { x.NormTopK = true }, false},
+		{"all of them", 4, 4, func(x *moe) {}, false},
+		{"one", 1, 1, func(x *moe) { x.Router.Score = model.SigmoidRouter }, false},
+		{"sigmoids with a bias", 12, 4, func(x *moe) {
 			x.Router = model.Router{Score: model.SigmoidRouter, Bias: true, Scale: 1.7}
 			x.NormTopK = true
 		}, false},
-		{"softmax with a bias, a least sum", 12, 4, func(x *mixed) { x.Router, x.NormTopK = model.Router{Bias: true, Least: 0.7}, true }, false},
-		{"groups", 24, 4, func(x *mixed) { x.Router = model.Router{Groups: 6, GroupsUsed: 2, GroupBest: 1, Scale: 3} }, false},
-		{"groups by their two best, sigmoids with a bias", 24, 4, func(x *mixed) {
+		{"softmax with a bias, a least sum", 12, 4, func(x *moe) { x.Router, x.NormTopK = model.Router{Bias: true, Least: 0.7}, true }, false},
+		{"groups", 24, 4, func(x *moe) { x.Router = model.Router{Groups: 6, GroupsUsed: 2, GroupBest: 1, Scale: 3} }, false},
+		{"groups by their two best, sigmoids with a bias", 24, 4, func(x *moe) {
 			x.Router = model.Router{Score: model.SigmoidRouter, Bias: true, Groups: 4, GroupsUsed: 2, GroupBest: 2}
 			x.NormTopK = true
 		}, false},
-		{"soft cap", 8, 2, func(x *mixed) { x.Router = model.Router{Score: model.SigmoidRouter, Softcap: 0.5} }, false},
-		{"sparse mixer", 8, 2, func(x *mixed) { x.Router = model.Router{Score: model.SparseMixer, Jitter: 0.3} }, false},
-		{"weighed inputs", 6, 2, func(x *mixed) { x.Router = model.Router{Score: model.SigmoidRouter, OnInput: true} }, true},
-		{"biases, a clamp", 6, 2, func(x *mixed) {
+		{"soft cap", 8, 2, func(x *moe) { x.Router = model.Router{Score: model.SigmoidRouter, Softcap: 0.5} }, false},
+		{"sparse mixer", 8, 2, func(x *moe) { x.Router = model.Router{Score: model.SparseMixer, Jitter: 0.3} }, false},
+		{"weighed inputs", 6, 2, func(x *moe) { x.Router = model.Router{Score: model.SigmoidRouter, OnInput: true} }, true},
+		{"biases, a clamp", 6, 2, func(x *moe) {
 			x.Act, x.Clamp, x.NormTopK = model.ClampedSwiGLU, model.Clamp{Alpha: 1.702, Limit: 0.4}, true
 		}, true},
-		{"squared ReLU without gates on a latent, beside a network", 6, 2, func(x *mixed) {
+		{"squared ReLU without gates on a latent, beside a network", 6, 2, func(x *moe) {
 			x.Act, x.Gated, x.MoELatent, x.Shared = model.SquaredReLU, false, 40, 24
 		}, false},
-		{"a latent, a norm behind", 6, 2, func(x *mixed) { x.MoELatent, x.l.PostFFNNorm, x.ResidualScale = 40, x.norm(t), 0.7 }, false},
-		{"a latent, a factor", 6, 2, func(x *mixed) { x.MoELatent, x.Shared, x.ResidualScale = 40, 16, 0.7 }, false},
-		{"a network beside, a factor", 6, 2, func(x *mixed) { x.Shared, x.ResidualScale = 48, 0.22 }, false},
-		{"a network by a sigmoid", 6, 2, func(x *mixed) { x.Shared, x.l.SharedRouter = 48, x.linear(t, 1, x.Hidden) }, false},
-		{"norms, factors on experts", 6, 2, func(x *mixed) {
+		{"a latent, a norm behind", 6, 2, func(x *moe) { x.MoELatent, x.l.PostFFNNorm, x.ResidualScale = 40, x.norm(t), 0.7 }, false},
+		{"a latent, a factor", 6, 2, func(x *moe) { x.MoELatent, x.Shared, x.ResidualScale = 40, 16, 0.7 }, false},
+		{"a network beside, a factor", 6, 2, func(x *moe) { x.Shared, x.ResidualScale = 48, 0.22 }, false},
+		{"a network by a sigmoid", 6, 2, func(x *moe) { x.Shared, x.l.SharedRouter = 48, x.linear(t, 1, x.Hidden) }, false},
+		{"norms, factors on experts", 6, 2, func(x *moe) {
 			x.l.PostFFNNorm, x.l.ExpertScale, x.ResidualScale = x.norm(t), x.vector(t, 6), 0.5
 		}, false},
-		{"experts beside a network", 6, 2, func(x *mixed) { x.Act = model.GELUTanh; x.beside(t) }, false},
-		{"experts beside a network, a norm behind", 6, 2, func(x *mixed) { x.l.PostFFNNorm = x.norm(t); x.beside(t) }, false},
+		{"experts beside a network", 6, 2, func(x *moe) { x.Act = model.GELUTanh; x.beside(t) }, false},
+		{"experts beside a network, a norm behind", 6, 2, func(x *moe) { x.l.PostFFNNorm = x.norm(t); x.beside(t) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := newMixed(c.experts, c.most)
+			x := newMoE(c.experts, c.most)
 			c.of(x)
 			agrees(t, x.build(t, quant.F32, 44, c.biased), 37, 3, 1)
 		})
@@ -220,7 +220,7 @@ func TestExperts(t *testing.T) {
 }
 
 // beside has a feed-forward network stand beside the experts, each with norms of its own.
-func (x *mixed) beside(t *testing.T) {
+func (x *moe) beside(t *testing.T) {
 	x.l.ExpertScale, x.ResidualScale = x.vector(t, x.Experts), 0.6
 	x.l.Beside = &model.BesideParams{RouterNorm: x.norm(t), ExpertNorm: x.norm(t), DensePost: x.norm(t), ExpertPost: x.norm(t)}
 	x.l.Gate, x.l.Up, x.l.Down = x.linear(t, 50, x.Hidden), x.linear(t, 50, x.Hidden), x.linear(t, x.Hidden, 50)
@@ -230,7 +230,7 @@ func (x *mixed) beside(t *testing.T) {
 func TestExpertTypes(t *testing.T) {
 	for _, typ := range append(slices.Clone(onDevice), quant.NVFP4) {
 		t.Run(typ.String(), func(t *testing.T) {
-			x := newMixed(5, 2)
+			x := newMoE(5, 2)
 			x.Hidden = 256
 			x.NormTopK = true
 			b := onCPU(t, x.build(t, typ, 256, false), 0)

@@ -58,8 +58,8 @@ func ofLayer(l *model.LayerParams) ([]*model.Linear, []model.NormParams) {
 }
 
 // load uploads all that passes through these layers use.
-func (w *weights) load(m *model.Model, on []bool) error {
-	p := &m.Params
+func (w *weights) load(m *model.Model, at *placement) error {
+	p, on := &m.Params, at.on
 	if on[0] {
 		if err := w.put(before(p)); err != nil {
 			return err
@@ -67,10 +67,11 @@ func (w *weights) load(m *model.Model, on []bool) error {
 	}
 	for i := range p.Layers {
 		if on[i] {
-			if err := w.put(ofLayer(&p.Layers[i])); err != nil {
+			l := at.part(m, i)
+			if err := w.put(ofLayer(l)); err != nil {
 				return err
 			}
-			if err := w.putExperts(&p.Layers[i]); err != nil {
+			if err := w.putExperts(l); err != nil {
 				return err
 			}
 		}

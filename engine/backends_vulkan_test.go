@@ -69,7 +69,7 @@ func TestExpertsOnDevice(t *testing.T) {
 		t.Skip("no driver for the CPU")
 	}
 	for _, name := range []string{"tiny_hf/mixtral", "tiny_hf/qwen3_moe", "families/ernie4_5_moe", "families/glm4_moe", "families/gpt_oss", "families/gpt_oss_mxfp4",
-		"families/granitemoe", "families/mellum", "families/minimax_m2", "families/phimoe", "families/qwen2_moe"} {
+		"families/granitemoe", "families/mellum", "families/minimax_m2", "families/phimoe", "families/qwen2_moe", "families/gemma4_moe"} {
 		m := openFile(t, golden.Shared(t, "data", "golden", name))
 		if m.Experts == 0 {
 			t.Errorf("%s has no experts", name)
@@ -92,7 +92,7 @@ func TestExpertsApart(t *testing.T) {
 	}
 	seen := 0
 	for _, c := range append(tinyHF(t), families(t)...) {
-		if !slices.Contains([]string{"qwen3_moe", "family-gpt_oss", "family-qwen2_moe"}, c.name) {
+		if !slices.Contains([]string{"qwen3_moe", "family-gpt_oss", "family-gemma4_moe"}, c.name) {
 			continue
 		}
 		seen++

@@ -99,6 +99,7 @@ func newDevice(name string, m *model.Model, o model.BackendOptions, at placement
 
 // computed are the features beyond the plain decoder that there are kernels for.
 var computed = []model.Feature{model.ClampedActivations, model.SquaredReLUs, model.LogitBiases, model.AttentionSinks, model.WholeRowNorms,
+	model.NormedValues, model.KeysAsValues, model.OutputFactors,
 	model.SigmoidRouters, model.SparseMixers, model.RouterBiases, model.ScaledExperts, model.CappedRouters, model.ExpertGroups,
 	model.WeighedExpertInputs, model.LatentExperts, model.SharedExperts, model.ExpertBiases, model.ExpertFactors, model.ExpertsBesideNetwork}
 
@@ -252,15 +253,23 @@ func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k,
 	s := b.steps(p)
 	x := s.attentionInput(l, s.input(hidden, &b.block), n)
 	s.give(layer)
-	qs, ks, vs := s.room(&b.q, n*l.Q.Rows), s.room(&b.k[b.turn], n*l.K.Rows), s.room(&b.v[b.turn], n*l.V.Rows)
+	width := a.KVHeads * a.ValDim
+	qs, ks, vs := s.room(&b.q, n*l.Q.Rows), s.room(&b.k[b.turn], n*l.K.Rows), s.room(&b.v[b.turn], n*width)
 	s.product(l.Q, x, qs, n, 1, 0)
 	s.besides(func() { s.product(l.K, x, ks, n, 1, 0) })
-	s.besides(func() { s.product(l.V, x, vs, n, 1, 0) })
+	if l.V != nil {
+		s.besides(func() { s.product(l.V, x, vs, n, 1, 0) })
+	} else {
+		s.copyRows(vs, ks, n*width)
+	}
+	if !l.VNorm.W.Absent() {
+		s.norm(l.VNorm, vs, vs, n*a.KVHeads, a.ValDim)
+	}
 	s.turn(layer, qs, a.Heads, a.KeyDim, l.QNorm)
 	s.turn(layer, ks, a.KVHeads, a.KeyDim, l.KNorm)
 	if q, err = s.result(&b.q, n, l.Q.Rows, false); err == nil {
 		if k, err = s.result(&b.k[b.turn], n, l.K.Rows, true); err == nil {
-			v, err = s.result(&b.v[b.turn], n, l.V.Rows, true)
+			v, err = s.result(&b.v[b.turn], n, width, true)
 		}
 	}
 	return q, k, v, err
@@ -306,6 +315,7 @@ func (b *backend) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dens
 	if m.PostNorm {
 		s.norm(l.FFNNorm, x, x, n, m.Hidden)
 	}
+	s.scale(l.OutScale, x, n)
 	return s.result(&b.hidden, n, m.Hidden, false)
 }
 

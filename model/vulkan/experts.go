@@ -113,6 +113,16 @@ func (s *steps) addRows(l *model.LayerParams, y, x span, n int) {
 	c.join(span{}, joined{y: x, beside: y, scale: orOne(s.m.ResidualScale), width: s.m.Hidden, flags: joinAdd})
 }
 
+// scale multiplies rows x by a layer's factor, if it has one.
+func (s *steps) scale(factor *model.Vector, x span, n int) {
+	f, err := factor.Values()
+	if s.keep(err); err != nil || f == nil {
+		return
+	}
+	c := &choice{steps: s, n: n}
+	c.join(span{}, joined{y: x, beside: x, scale: f[0], width: s.m.Hidden})
+}
+
 // choice is which experts rows have: pairs of a row and an expert, row by row, and work groups of pairs that share an expert.
 type choice struct {
 	*steps

@@ -11,6 +11,7 @@ import (
 
 	"terrace/internal/kernels"
 	"terrace/internal/kernels/quant"
+	"terrace/internal/vulkan"
 	"terrace/model"
 	"terrace/weights/gguf"
 )
@@ -72,6 +73,16 @@ func (x *moe) linear(t *testing.T, rows, cols int) *model.Linear {
 	return &model.Linear{Tensor: x.tensor(t, quant.F32, rows, cols), Rows: rows, Cols: cols}
 }
 
+// alike is a router whose rows are the first so many, again and again.
+func (x *moe) alike(t *testing.T, rows int) *model.Linear {
+	data, err := x.tensor(t, quant.F32, rows, x.Hidden).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = slices.Repeat(data, x.Experts/rows)
+	return &model.Linear{Tensor: gguf.NewTensor("alike", quant.F32, []int{x.Experts, x.Hidden}, func() ([]byte, error) { return data, nil }), Rows: x.Experts, Cols: x.Hidden}
+}
+
 // experts are weights of all experts in one tensor.
 func (x *moe) experts(t *testing.T, typ quant.Type, rows, cols int, biased bool) (list []*model.Linear) {
 	all := x.tensor(t, typ, x.Experts, rows, cols)
@@ -92,7 +103,10 @@ func (x *moe) experts(t *testing.T, typ quant.Type, rows, cols int, biased bool)
 // build fills the weights that the configuration asks for and no test has filled.
 func (x *moe) build(t *testing.T, typ quant.Type, width int, biased bool) *model.Model {
 	l := &x.l
-	l.FFNNorm, l.Router = x.norm(t), x.linear(t, x.Experts, x.Hidden)
+	l.FFNNorm = x.norm(t)
+	if l.Router == nil {
+		l.Router = x.linear(t, x.Experts, x.Hidden)
+	}
 	wide := x.ExpertRow()
 	if x.Gated {
 		l.ExpertGate = x.experts(t, typ, width, wide, biased)
@@ -187,10 +201,15 @@ func TestExperts(t *testing.T) {
 			x.NormTopK = true
 		}, false},
 		{"softmax with a bias, a least sum", 12, 4, func(x *moe) { x.Router, x.NormTopK = model.Router{Bias: true, Least: 0.7}, true }, false},
-		{"groups", 24, 4, func(x *moe) { x.Router = model.Router{Groups: 6, GroupsUsed: 2, GroupBest: 1, Scale: 3} }, false},
+		{"groups", 24, 4, func(x *moe) { x.Router = model.Router{Groups: 6, GroupsUsed: 2, GroupBest: 3, Scale: 3} }, false},
 		{"groups by their two best, sigmoids with a bias", 24, 4, func(x *moe) {
 			x.Router = model.Router{Score: model.SigmoidRouter, Bias: true, Groups: 4, GroupsUsed: 2, GroupBest: 2}
 			x.NormTopK = true
+		}, false},
+		{"equal scores of experts", 9, 3, func(x *moe) { x.l.Router = x.alike(t, 1) }, false},
+		{"equal scores of groups", 24, 4, func(x *moe) {
+			x.Router = model.Router{Groups: 6, GroupsUsed: 3, GroupBest: 1}
+			x.l.Router = x.alike(t, 4)
 		}, false},
 		{"soft cap", 8, 2, func(x *moe) { x.Router = model.Router{Score: model.SigmoidRouter, Softcap: 0.5} }, false},
 		{"sparse mixer", 8, 2, func(x *moe) { x.Router = model.Router{Score: model.SparseMixer, Jitter: 0.3} }, false},
@@ -270,5 +289,40 @@ func TestExpertTypes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExpertTasks: the work groups of a pass multiply each pair of a row and an expert once, by that expert, whatever an earlier pass left.
+func TestExpertTasks(t *testing.T) {
+	x := newMoE(9, 3)
+	b := onCPU(t, x.build(t, quant.F32, 44, false), 0)
+	for _, phase := range []kernels.Phase{kernels.Prefill, kernels.Decode} {
+		for _, n := range []int{200, 40, 7, 2, 1} {
+			s := b.steps(&model.Pass{Phase: phase})
+			in := s.input(tensor.New(tensor.WithShape(n, x.Hidden), tensor.WithBacking(x.floats(n*x.Hidden, 1))), &b.block)
+			c := s.choose(&x.l, in, n)
+			if s.err != nil {
+				t.Fatal(s.err)
+			}
+			read := func(at *slot, n int) []int32 { return vulkan.Ints(model.Float32s(at.tensor(b.recorder, n, 1))) }
+			chosen, tasks, pairs := read(&b.mixing.chosen, c.pairs), read(&b.mixing.tasks, 3*c.tasks), read(&b.mixing.pairs, c.pairs)
+			done := make([]int, c.pairs)
+			for i := range c.tasks {
+				e, first, end := tasks[3*i], tasks[3*i+1], tasks[3*i+2]
+				if int(end-first) > c.size || end < first {
+					t.Fatalf("phase %d, %d rows: task %d is [%d, %d), %d at most", phase, n, i, first, end, c.size)
+				}
+				for _, p := range pairs[first:end] {
+					if done[p]++; chosen[p] != e {
+						t.Fatalf("phase %d, %d rows: pair %d is multiplied by expert %d, its own is %d", phase, n, p, e, chosen[p])
+					}
+				}
+			}
+			for p, times := range done {
+				if times != 1 {
+					t.Fatalf("phase %d, %d rows: pair %d is multiplied %d times", phase, n, p, times)
+				}
+			}
+		}
 	}
 }

@@ -50,7 +50,7 @@ func behind(p *model.Params) ([]*model.Linear, []model.NormParams) {
 
 // ofLayer are the weights of a layer but for its experts'.
 func ofLayer(l *model.LayerParams) ([]*model.Linear, []model.NormParams) {
-	norms := []model.NormParams{l.AttnNorm, l.PostAttnNorm, l.QNorm, l.KNorm, l.FFNNorm, l.PostFFNNorm, {W: l.RouterBias}, {W: l.ExpertScale}}
+	norms := []model.NormParams{l.AttnNorm, l.PostAttnNorm, l.QNorm, l.KNorm, l.VNorm, l.FFNNorm, l.PostFFNNorm, {W: l.RouterBias}, {W: l.ExpertScale}}
 	if b := l.Beside; b != nil {
 		norms = append(norms, b.RouterNorm, b.ExpertNorm, b.DensePost, b.ExpertPost)
 	}

@@ -251,8 +251,8 @@ type stack struct {
 	biased bool
 }
 
-// stackBytes is how much of a stack is asked of the device at a time.
-const stackBytes = 512 << 20
+// stackBytes is how much of a stack is asked of the device at a time; tests have less.
+var stackBytes int64 = 512 << 20
 
 // stack returns the weights of a layer's experts.
 func (w *weights) stack(list []*model.Linear) (*stack, error) {

@@ -220,7 +220,7 @@ func TestExperts(t *testing.T) {
 		{"squared ReLU without gates on a latent, beside a network", 6, 2, func(x *moe) {
 			x.Act, x.Gated, x.MoELatent, x.Shared = model.SquaredReLU, false, 40, 24
 		}, false},
-		{"a latent, a norm behind", 6, 2, func(x *moe) { x.MoELatent, x.l.PostFFNNorm, x.ResidualScale = 40, x.norm(t), 0.7 }, false},
+		{"a latent, a network beside, a norm behind", 6, 2, func(x *moe) { x.MoELatent, x.Shared, x.l.PostFFNNorm, x.ResidualScale = 40, 24, x.norm(t), 0.7 }, false},
 		{"a latent, a factor", 6, 2, func(x *moe) { x.MoELatent, x.Shared, x.ResidualScale = 40, 16, 0.7 }, false},
 		{"a network beside, a factor", 6, 2, func(x *moe) { x.Shared, x.ResidualScale = 48, 0.22 }, false},
 		{"a network by a sigmoid", 6, 2, func(x *moe) { x.Shared, x.l.SharedRouter = 48, x.linear(t, 1, x.Hidden) }, false},
@@ -231,6 +231,8 @@ func TestExperts(t *testing.T) {
 		{"experts beside a network, a norm behind", 6, 2, func(x *moe) { x.l.PostFFNNorm = x.norm(t); x.beside(t) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			defer func(most int64) { stackBytes = most }(stackBytes)
+			stackBytes = 3 * 4 * 44 * 72 // experts lie in several places
 			x := newMoE(c.experts, c.most)
 			c.of(x)
 			agrees(t, x.build(t, quant.F32, 44, c.biased), 37, 3, 1)

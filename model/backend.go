@@ -59,6 +59,12 @@ type RowReader interface {
 	LayerRows(p *Pass, layer int, hidden *tensor.Dense) ([]float32, error)
 }
 
+// MixerFinisher is the optional capability of ending a layer behind its attention, where another backend computes its network.
+type MixerFinisher interface {
+	// FinishMixer adds the attention block alone to hidden, which is changed in place; ErrUnsupported where a layer does more with it.
+	FinishMixer(p *Pass, layer int, hidden, attended *tensor.Dense) error
+}
+
 // Chooser is the optional capability of choosing where the logits were computed, so that they need not be moved.
 type Chooser interface {
 	// Argmax returns for each row that Logits returned last the id of its largest logit, the lowest of equals, and whether

@@ -73,7 +73,7 @@ func newBackend(name string, m *model.Model, o model.BackendOptions) (model.Back
 		}
 		all[i] = true
 	}
-	return newDevice(name, m, o, placement{on: all, apart: make([]bool, len(all))})
+	return newDevice(name, m, o, placed(all))
 }
 
 // newDevice opens the device for some of a model's layers.
@@ -307,16 +307,19 @@ func (b *backend) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dens
 	if b.apart[layer] {
 		return s.result(&b.hidden, n, m.Hidden, true)
 	}
-	in := x
-	if !m.PostNorm {
-		in = s.normed(l.FFNNorm, x, n, m.Hidden)
+	return s.network(layer, x, n)
+}
+
+// network is what Finish does behind the attention block.
+func (b *backend) network(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, n := b.steps(p), hidden.Shape()[0]
+	x, from := s.room(&b.hidden, n*b.m.Hidden), s.input(hidden, &b.hidden)
+	if from != x {
+		s.copyRows(x, from, n*b.m.Hidden)
 	}
-	s.feedForward(layer, in, x, n)
-	if m.PostNorm {
-		s.norm(l.FFNNorm, x, x, n, m.Hidden)
-	}
-	s.scale(l.OutScale, x, n)
-	return s.result(&b.hidden, n, m.Hidden, false)
+	return s.network(layer, x, n)
 }
 
 // Logits implements model.Backend.

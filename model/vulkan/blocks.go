@@ -236,8 +236,22 @@ func (s *steps) addBlock(w *model.Linear, post model.NormParams, in, x span, n i
 	s.normInto(post, y, x, n, s.m.Hidden, orOne(s.m.ResidualScale), normAdd)
 }
 
-// network adds the output of the layer's network for rows in to x.
-func (s *steps) network(l *model.LayerParams, in, x span, n int) {
+// network adds the output of the layer's network, or its experts, to the residual x, which is the result.
+func (s *steps) network(layer int, x span, n int) (*tensor.Dense, error) {
+	m, l, in := s.m, &s.m.Params.Layers[layer], x
+	if !m.PostNorm {
+		in = s.normed(l.FFNNorm, x, n, m.Hidden)
+	}
+	s.feedForward(layer, in, x, n)
+	if m.PostNorm {
+		s.norm(l.FFNNorm, x, x, n, m.Hidden)
+	}
+	s.scale(l.OutScale, x, n)
+	return s.result(&s.backend.hidden, n, m.Hidden, false)
+}
+
+// alone adds the output of the layer's network for rows in to x.
+func (s *steps) alone(l *model.LayerParams, in, x span, n int) {
 	s.addBlock(l.Down, l.PostFFNNorm, s.within(l.Gate, l.Up, in, n), x, n)
 }
 

@@ -9,7 +9,7 @@
 // Experts (experts.go) never wait for the host: experts.comp chooses those of each row, group.comp sorts the pairs of a row and an expert by
 // expert, the kernels of products multiply the rows of each, join.comp sums. A layer has 7 launches for its experts in a step of one row,
 // 8 in other passes, 4 or 5 more for a network beside them, and no round trip; a step reads the weights of the experts it chose. Where the
-// host has them (place.go, BackendOptions.HostExperts) a layer has one round trip of its rows.
+// host has them (place.go, BackendOptions.HostExperts), or the attention alone, a layer has one round trip of its rows.
 //
 // What it never does: layers that recur or have whatever else Model.Beyond names, which the native backend computes beside it
 // (split.go, BackendOptions.DeviceLayers); sparse prefill masks; attention whose outputs are mixed with estimates. It refuses them by name.

@@ -62,7 +62,7 @@ func (s *steps) feedForward(layer int, in, x span, n int) {
 	case s.m.Layer[layer].MoE:
 		s.mixture(l, in, x, n)
 	default:
-		s.network(l, in, x, n)
+		s.alone(l, in, x, n)
 	}
 }
 

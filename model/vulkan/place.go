@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"terrace/internal/units"
 	"terrace/model"
@@ -16,27 +17,44 @@ const besideWeights = 256 << 20
 type placement struct {
 	on    []bool // the device computes the layer,
 	apart []bool // but for its experts, and the network beside them, which the host computes
+	alone []bool // the device computes these alone, and the host the layer
 	why   string // there are no more; empty where that was not asked for
 }
 
+// placed is a placement of layers that are whole.
+func placed(on []bool) placement {
+	return placement{on: on, apart: make([]bool, len(on)), alone: make([]bool, len(on))}
+}
+
+// ofMixers are features of a layer that its network knows nothing of.
+var ofMixers = []model.Feature{model.ShortConvolutions, model.GatedDeltaNet, model.DecaysByChannel, model.StateSpaces, model.SideBySide, model.NetworksAlone,
+	model.LatentKeys, model.SharedKeys, model.OutputGates, model.Chunks, model.Temperatures, model.NormsAfterRotation,
+	model.HeadNormWeights}
+
 // count is how many layers the device computes whole, and why no more.
 func (p *placement) count() (n int, why string) {
-	parts := 0
+	apart, alone := 0, 0
 	for i, on := range p.on {
 		switch {
-		case on && p.apart[i]:
-			parts++
+		case p.apart[i]:
+			apart++
+		case p.alone[i]:
+			alone++
 		case on:
 			n++
 		}
 	}
-	if why = p.why; parts > 0 {
-		if why != "" {
-			why = "; " + why
-		}
-		why = fmt.Sprintf("of %d the device computes all but the experts%s", parts, why)
+	var all []string
+	if apart > 0 {
+		all = append(all, fmt.Sprintf("of %d the device computes all but the experts", apart))
 	}
-	return n, why
+	if alone > 0 {
+		all = append(all, fmt.Sprintf("of %d the device computes the experts alone", alone))
+	}
+	if p.why != "" {
+		all = append(all, p.why)
+	}
+	return n, strings.Join(all, "; ")
 }
 
 // openSome opens the device for the last layers, as many as were asked for or have room, without those that it has no kernels for.
@@ -53,7 +71,7 @@ func openSome(name string, m *model.Model, o model.BackendOptions) (model.Backen
 		free = size - size/10 - besideWeights - o.DeviceKVBytes
 	}
 	at, lacking := place(m, o, free)
-	switch none := !slices.Contains(at.on, true); {
+	switch none := !slices.Contains(at.on, true) && !slices.Contains(at.alone, true); {
 	case lacking != "" && (none || o.DeviceLayers == model.AllLayers):
 		return nil, noKernels(name, lacking)
 	case none:
@@ -65,7 +83,7 @@ func openSome(name string, m *model.Model, o model.BackendOptions) (model.Backen
 // place chooses the layers that the device computes in so many bytes of its memory: the last ones, all but their experts first, since it has the
 // keys and values of whatever it attends in; then the experts of the last ones. lacking is what of them there are no kernels for.
 func place(m *model.Model, o model.BackendOptions, free int64) (at placement, lacking string) {
-	at = placement{on: make([]bool, len(m.Layer)), apart: make([]bool, len(m.Layer))}
+	at = placed(make([]bool, len(m.Layer)))
 	left := o.DeviceLayers // of AutoLayers it is never 0
 	if left == model.AllLayers {
 		left = len(m.Layer)
@@ -78,6 +96,7 @@ func place(m *model.Model, o model.BackendOptions, free int64) (at placement, la
 		left--
 		if what := lacks(m, i); what != "" {
 			miss(what, i)
+			at.alone[i] = m.Layer[i].MoE && m.Beyond(i, slices.Concat(computed, ofMixers)...) == ""
 			continue
 		}
 		at.apart[i] = m.Layer[i].MoE
@@ -96,15 +115,20 @@ func place(m *model.Model, o model.BackendOptions, free int64) (at placement, la
 		at.on[i] = true
 	}
 	free -= mixingBytes(m)
+	for i := range min(o.HostExperts, last+1) {
+		at.alone[i] = false
+	}
 	for i := last; i >= o.HostExperts; i-- {
-		if !at.apart[i] {
+		if !at.apart[i] && !at.alone[i] {
 			continue
 		}
 		need := networkBytes(&m.Params.Layers[i])
 		if what := lacksExperts(m, i); what != "" {
 			miss(what, i)
+			at.alone[i] = false
 		} else if need > free {
 			at.why = fmt.Sprintf("it has no room for those of layer %d, which take %s", i, units.FormatBytes(need))
+			clear(at.alone[:i+1])
 			break
 		} else {
 			free -= need
@@ -117,7 +141,13 @@ func place(m *model.Model, o model.BackendOptions, free int64) (at placement, la
 // part is what of a layer the device computes.
 func (p *placement) part(m *model.Model, layer int) *model.LayerParams {
 	l := &m.Params.Layers[layer]
-	if !p.apart[layer] {
+	switch {
+	case p.alone[layer]:
+		return &model.LayerParams{FFNNorm: l.FFNNorm, PostFFNNorm: l.PostFFNNorm, Gate: l.Gate, Up: l.Up, Down: l.Down, Beside: l.Beside,
+			Router: l.Router, RouterBias: l.RouterBias, ExpertScale: l.ExpertScale, ExpertIn: l.ExpertIn, ExpertOut: l.ExpertOut,
+			SharedGate: l.SharedGate, SharedUp: l.SharedUp, SharedDown: l.SharedDown, SharedRouter: l.SharedRouter,
+			ExpertGate: l.ExpertGate, ExpertUp: l.ExpertUp, ExpertDown: l.ExpertDown}
+	case !p.apart[layer]:
 		return l
 	}
 	mixer := *l

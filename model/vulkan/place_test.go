@@ -44,7 +44,7 @@ func TestPlace(t *testing.T) {
 		m             *model.Model
 		layers, apart int
 		free          int64
-		want          string // of each layer: . the host's, a all but the experts, x all
+		want          string // of each layer: . the host's, a all but the experts, e the experts alone, x all
 		why           string
 	}{
 		{"all", m, model.AllLayers, 0, 1 << 40, "xxxx", ""},
@@ -59,12 +59,15 @@ func TestPlace(t *testing.T) {
 		{"experts of all", m, model.AutoLayers, 1024, 1 << 40, "aaaa", "of 4"},
 		{"experts of a layer that is not there", m, 2, 1, 1 << 40, "..xx", ""},
 		{"too many experts", many, model.AutoLayers, 0, 1 << 40, "aaaa", "no kernels for 2049 experts"},
-		{"latent keys", latent, model.AutoLayers, 0, 1 << 40, "x.xx", "no kernels for latent keys, which layer 1 has"},
+		{"latent keys", latent, model.AutoLayers, 0, 1 << 40, "xexx", "of 1 the device computes the experts alone; there are no kernels for latent keys, which layer 1 has"},
+		{"experts alone, asked for", latent, model.AutoLayers, 2, 1 << 40, "a.xx", "of 1 the device computes all but the experts; there"},
+		{"experts alone, no room", latent, model.AutoLayers, 0, 3*attend + 2*experts + passes, "a.xx", "no room for those of layer 1"},
+		{"experts alone, room", latent, model.AutoLayers, 0, 3*attend + 3*experts + passes, "aexx", "no room for those of layer 0"},
 	} {
 		at, _ := place(c.m, model.BackendOptions{DeviceLayers: c.layers, HostExperts: c.apart}, c.free)
 		got := ""
 		for i := range at.on {
-			got += string(".?xa"[btoi(at.on[i])*2+btoi(at.apart[i])])
+			got += string(".?xae???"[btoi(at.alone[i])*4+btoi(at.on[i])*2+btoi(at.apart[i])])
 		}
 		_, why := at.count()
 		if got != c.want || !strings.Contains(why, c.why) || c.why == "" && why != "" {

@@ -27,6 +27,7 @@ type native interface {
 	model.QueryGuesser
 	model.RowReader
 	model.PoolLender
+	model.MixerFinisher
 	model.Recurrent
 	model.Indexing
 }
@@ -65,7 +66,7 @@ func OpenLayers(name string, m *model.Model, o model.BackendOptions, on []bool) 
 	if none != "" {
 		return nil, noKernels(name, none)
 	}
-	return openPlaced(name, m, o, placement{on: on, apart: make([]bool, len(on))})
+	return openPlaced(name, m, o, placed(on))
 }
 
 // openPlaced opens a backend for layers that have kernels.
@@ -150,10 +151,20 @@ func (b *split) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []attenti
 	return b.at(layer).Attend(p, layer, b.rows(layer, q), seqs)
 }
 
-// Finish implements model.Backend. Where the host has a layer's experts, rows come down behind the attention block.
+// Finish implements model.Backend. Where the host has a layer's experts, rows come down behind the attention block; where the device has them
+// alone, they go up there.
 func (b *split) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error) {
 	if attended != nil {
 		attended = b.rows(layer, attended)
+	}
+	if b.alone[layer] {
+		hidden = b.rows(layer, hidden)
+		if attended != nil {
+			if err := b.native.FinishMixer(p, layer, hidden, attended); err != nil {
+				return nil, err
+			}
+		}
+		return b.device.network(p, layer, hidden)
 	}
 	out, err := b.at(layer).Finish(p, layer, b.rows(layer, hidden), attended)
 	if err == nil && b.apart[layer] {

@@ -66,7 +66,7 @@ func (w *weights) load(m *model.Model, at *placement) error {
 		}
 	}
 	for i := range p.Layers {
-		if on[i] {
+		if on[i] || at.alone[i] {
 			l := at.part(m, i)
 			if err := w.put(ofLayer(l)); err != nil {
 				return err

@@ -63,8 +63,8 @@ func init() {
 	}
 }
 
-// TestExpertsOnDevice: the device computes all layers of these models with experts, so that the parity suite compares its own experts.
-func TestExpertsOnDevice(t *testing.T) {
+// TestVulkanExperts: the device computes all layers of these models with experts, so that the parity suite compares its own experts.
+func TestVulkanExperts(t *testing.T) {
 	if !slices.Contains(parityBackends, allThatFit) {
 		t.Skip("no driver for the CPU")
 	}
@@ -85,8 +85,8 @@ func TestExpertsOnDevice(t *testing.T) {
 	}
 }
 
-// TestExpertsApart: what the host makes of experts in a layer whose attention is the device's agrees with the goldens.
-func TestExpertsApart(t *testing.T) {
+// TestVulkanExpertsApart: what the host makes of experts in a layer whose attention is the device's agrees with the goldens.
+func TestVulkanExpertsApart(t *testing.T) {
 	if !slices.Contains(parityBackends, allThatFit) {
 		t.Skip("no driver for the CPU")
 	}

@@ -129,14 +129,14 @@ func (x *moe) build(t *testing.T, typ quant.Type, width int, biased bool) *model
 
 // agrees compares what the device and the native backend add to rows of a residual, for numbers of rows and both orders of sums; a row's
 // result does not depend on the rows beside it.
-func agrees(t *testing.T, m *model.Model, rows ...int) {
+func agrees(t *testing.T, b *backend, rows ...int) {
 	t.Helper()
+	m := b.m
 	host, err := model.OpenBackend("native", m, model.BackendOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	b := onCPU(t, m, 0)
 	rnd := rand.New(rand.NewPCG(9, 9))
 	x := make([]float32, slices.Max(rows)*m.Hidden)
 	for i := range x {
@@ -185,6 +185,7 @@ func agrees(t *testing.T, m *model.Model, rows ...int) {
 
 // TestExperts compares mixtures of experts with the native backend's: each way of choosing and weighing experts, and what stands around them.
 func TestExperts(t *testing.T) {
+	device := onCPU(t, &model.Model{}, 0).recorder
 	for _, c := range []struct {
 		name          string
 		experts, most int
@@ -235,7 +236,7 @@ func TestExperts(t *testing.T) {
 			stackBytes = 3 * 4 * 44 * 72 // experts lie in several places
 			x := newMoE(c.experts, c.most)
 			c.of(x)
-			agrees(t, x.build(t, quant.F32, 44, c.biased), 37, 3, 1)
+			agrees(t, onDeviceOf(device, x.build(t, quant.F32, 44, c.biased), 0), 37, 3, 1)
 		})
 	}
 }
@@ -249,12 +250,13 @@ func (x *moe) beside(t *testing.T) {
 
 // TestExpertTypes: experts of every type that weights have on the device, and of one that they have not.
 func TestExpertTypes(t *testing.T) {
+	device := onCPU(t, &model.Model{}, 0).recorder
 	for _, typ := range append(slices.Clone(onDevice), quant.NVFP4) {
 		t.Run(typ.String(), func(t *testing.T) {
 			x := newMoE(5, 2)
 			x.Hidden = 256
 			x.NormTopK = true
-			b := onCPU(t, x.build(t, typ, 256, false), 0)
+			b := onDeviceOf(device, x.build(t, typ, 256, false), 0)
 			given := make([]float32, 3*x.Hidden)
 			for i := range given {
 				given[i] = float32(x.rnd.NormFloat64())

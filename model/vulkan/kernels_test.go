@@ -36,6 +36,11 @@ func onCPU(t *testing.T, m *model.Model, budget int64) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return onDeviceOf(r, m, budget)
+}
+
+// onDeviceOf is a backend without a model on the device of another one, which has built its kernels.
+func onDeviceOf(r *recorder, m *model.Model, budget int64) *backend {
 	return &backend{recorder: r, name: CPU, m: m, mirrors: newMirrors(r, m, budget), rotary: model.NewRotaryRows(&m.Config),
 		weights: weights{r: r, matrices: map[*model.Linear]*matrix{}, shared: map[source]span{}, vectors: map[*model.Vector]span{}}}
 }

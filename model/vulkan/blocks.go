@@ -238,42 +238,16 @@ func (s *steps) addBlock(w *model.Linear, post model.NormParams, in, x span, n i
 
 // network adds the output of the layer's network, or its experts, to the residual x, which is the result.
 func (s *steps) network(layer int, x span, n int) (*tensor.Dense, error) {
-	m, l, in := s.m, &s.m.Params.Layers[layer], x
+	m, f, in := s.m, s.feed(layer, n), x
 	if !m.PostNorm {
-		in = s.normed(l.FFNNorm, x, n, m.Hidden)
+		in = s.normed(f.l.FFNNorm, x, n, m.Hidden)
 	}
-	s.feedForward(layer, in, x, n)
+	f.forward(in, x)
 	if m.PostNorm {
-		s.norm(l.FFNNorm, x, x, n, m.Hidden)
+		s.norm(f.l.FFNNorm, x, x, n, m.Hidden)
 	}
-	s.scale(l.OutScale, x, n)
+	f.scale(x)
 	return s.result(&s.backend.hidden, n, m.Hidden, false)
-}
-
-// alone adds the output of the layer's network for rows in to x.
-func (s *steps) alone(l *model.LayerParams, in, x span, n int) {
-	s.addBlock(l.Down, l.PostFFNNorm, s.within(l.Gate, l.Up, in, n), x, n)
-}
-
-// dense is y [n, rows] = down(act(gate(in))·up(in)).
-func (s *steps) dense(gate, up, down *model.Linear, in, y span, n int) {
-	s.product(down, s.within(gate, up, in, n), y, n, 1, 0)
-}
-
-// within are the inner rows of a network: act(gate(in))·up(in).
-func (s *steps) within(gate, up *model.Linear, in span, n int) span {
-	width := up.Rows
-	y := s.room(&s.scratch.gate, n*width)
-	if gate == nil {
-		s.product(up, in, y, n, 1, 0)
-		s.activate(uint32(s.m.Act), y, span{}, y, n*width, 0)
-		return y
-	}
-	other := s.room(&s.scratch.parts, n*width)
-	s.product(gate, in, y, n, 1, 0)
-	s.besides(func() { s.product(up, in, other, n, 1, 0) })
-	s.activate(uint32(s.m.Act), y, other, y, n*width, s.m.Clamp.Limit)
-	return y
 }
 
 func (s *steps) activate(act uint32, x, up, y span, count int, limit float32) {

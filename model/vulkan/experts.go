@@ -44,104 +44,138 @@ func lacksExperts(m *model.Model, layer int) string {
 	return ""
 }
 
-// feedForward adds to the residual x what the layer's network or its experts make of it; in is x normed.
-func (s *steps) feedForward(layer int, in, x span, n int) {
-	l, wide := &s.m.Params.Layers[layer], n*s.m.Hidden
+// feed is the feed-forward part of a layer for n rows.
+type feed struct {
+	*steps
+	l   *model.LayerParams
+	moe bool
+	n   int
+}
+
+func (s *steps) feed(layer, n int) *feed {
+	return &feed{s, &s.m.Params.Layers[layer], s.m.Layer[layer].MoE, n}
+}
+
+// forward adds to the residual x what the layer's network or its experts make of it; in is x normed.
+func (f *feed) forward(in, x span) {
+	l, n, d := f.l, f.n, f.m.Hidden
 	switch {
 	case l.Beside != nil:
-		y := s.room(&s.mixing.beside, wide)
-		s.dense(l.Gate, l.Up, l.Down, in, y, n)
-		s.norm(l.Beside.DensePost, y, y, n, s.m.Hidden)
-		s.norm(l.Beside.RouterNorm, x, s.room(&s.scratch.normed, wide), n, s.m.Hidden)
-		c := s.choose(l, s.on(&s.scratch.normed), n)
-		s.norm(l.Beside.ExpertNorm, x, s.on(&s.scratch.normed), n, s.m.Hidden)
-		sum := s.room(&s.mixing.sum, wide)
-		c.join(c.experts(l, s.on(&s.scratch.normed)), joined{y: sum, scale: 1, width: s.m.Hidden})
-		s.normInto(l.Beside.ExpertPost, sum, y, n, s.m.Hidden, 1, normAdd)
-		s.addRows(l, y, x, n)
-	case s.m.Layer[layer].MoE:
-		s.mixture(l, in, x, n)
+		y := f.room(&f.mixing.beside, n*d)
+		f.dense(l.Gate, l.Up, l.Down, in, y)
+		f.norm(l.Beside.DensePost, y, y, n, d)
+		f.norm(l.Beside.RouterNorm, x, f.room(&f.scratch.normed, n*d), n, d)
+		c := f.choose(f.on(&f.scratch.normed))
+		f.norm(l.Beside.ExpertNorm, x, f.on(&f.scratch.normed), n, d)
+		sum := f.room(&f.mixing.sum, n*d)
+		c.join(c.experts(f.on(&f.scratch.normed)), joined{y: sum, scale: 1, width: d})
+		f.normInto(l.Beside.ExpertPost, sum, y, n, d, 1, normAdd)
+		f.addRows(y, x)
+	case f.moe:
+		f.mixture(in, x)
 	default:
-		s.alone(l, in, x, n)
+		f.addBlock(l.Down, l.PostFFNNorm, f.within(l.Gate, l.Up, in), x, n)
 	}
 }
 
+// dense is y [n, rows] = down(act(gate(in))·up(in)).
+func (f *feed) dense(gate, up, down *model.Linear, in, y span) {
+	f.product(down, f.within(gate, up, in), y, f.n, 1, 0)
+}
+
+// within are the inner rows of a network: act(gate(in))·up(in).
+func (f *feed) within(gate, up *model.Linear, in span) span {
+	count := f.n * up.Rows
+	y := f.room(&f.scratch.gate, count)
+	if gate == nil {
+		f.product(up, in, y, f.n, 1, 0)
+		f.activate(uint32(f.m.Act), y, span{}, y, count, 0)
+		return y
+	}
+	other := f.room(&f.scratch.parts, count)
+	f.product(gate, in, y, f.n, 1, 0)
+	f.besides(func() { f.product(up, in, other, f.n, 1, 0) })
+	f.activate(uint32(f.m.Act), y, other, y, count, f.m.Clamp.Limit)
+	return y
+}
+
 // mixture adds to x what experts and the network beside them make of the rows of in.
-func (s *steps) mixture(l *model.LayerParams, in, x span, n int) {
-	c, d := s.choose(l, in, n), s.m.Hidden
-	j := joined{y: x, scale: orOne(s.m.ResidualScale), width: d, flags: joinAdd}
+func (f *feed) mixture(in, x span) {
+	l, n, d := f.l, f.n, f.m.Hidden
+	c := f.choose(in)
+	j := joined{y: x, scale: orOne(f.m.ResidualScale), width: d, flags: joinAdd}
 	if !l.PostFFNNorm.W.Absent() {
-		j = joined{y: s.room(&s.mixing.sum, n*d), scale: 1, width: d}
+		j = joined{y: f.room(&f.mixing.sum, n*d), scale: 1, width: d}
 	}
 	given := in
 	if !l.ExpertIn.Absent() {
-		given = s.room(&s.mixing.low, n*l.ExpertIn.Rows)
-		s.besides(func() { s.product(l.ExpertIn, in, given, n, 1, 0) })
+		given = f.room(&f.mixing.low, n*l.ExpertIn.Rows)
+		f.besides(func() { f.product(l.ExpertIn, in, given, n, 1, 0) })
 	}
-	parts := c.experts(l, given)
+	parts := c.experts(given)
 	if !l.SharedUp.Absent() {
-		j.beside = s.room(&s.mixing.beside, n*d)
-		s.dense(l.SharedGate, l.SharedUp, l.SharedDown, in, j.beside, n)
+		j.beside = f.room(&f.mixing.beside, n*d)
+		f.dense(l.SharedGate, l.SharedUp, l.SharedDown, in, j.beside)
 		if !l.SharedRouter.Absent() {
-			j.gate = s.room(&s.mixing.doors, n)
-			s.besides(func() { s.product(l.SharedRouter, in, j.gate, n, 1, 0) })
+			j.gate = f.room(&f.mixing.doors, n)
+			f.besides(func() { f.product(l.SharedRouter, in, j.gate, n, 1, 0) })
 		}
 	}
 	if !l.ExpertIn.Absent() {
-		low := s.room(&s.mixing.low, n*l.ExpertIn.Rows)
+		low := f.room(&f.mixing.low, n*l.ExpertIn.Rows)
 		c.join(parts, joined{y: low, scale: 1, width: l.ExpertIn.Rows})
 		flags := 0
 		if j.flags != 0 {
 			flags = addTo
 		}
-		s.product(l.ExpertOut, low, j.y, n, j.scale, flags)
+		f.product(l.ExpertOut, low, j.y, n, j.scale, flags)
 		parts, j.flags = span{}, joinAdd
 	}
 	c.join(parts, j)
 	if !l.PostFFNNorm.W.Absent() {
-		s.normInto(l.PostFFNNorm, s.on(&s.mixing.sum), x, n, d, orOne(s.m.ResidualScale), normAdd)
+		f.normInto(l.PostFFNNorm, f.on(&f.mixing.sum), x, n, d, orOne(f.m.ResidualScale), normAdd)
 	}
 }
 
 // addRows adds rows y to the residual x, normed where the layer has such a norm.
-func (s *steps) addRows(l *model.LayerParams, y, x span, n int) {
-	if !l.PostFFNNorm.W.Absent() {
-		s.normInto(l.PostFFNNorm, y, x, n, s.m.Hidden, orOne(s.m.ResidualScale), normAdd)
+func (f *feed) addRows(y, x span) {
+	if !f.l.PostFFNNorm.W.Absent() {
+		f.normInto(f.l.PostFFNNorm, y, x, f.n, f.m.Hidden, orOne(f.m.ResidualScale), normAdd)
 		return
 	}
-	c := &choice{steps: s, n: n}
-	c.join(span{}, joined{y: x, beside: y, scale: orOne(s.m.ResidualScale), width: s.m.Hidden, flags: joinAdd})
+	c := &choice{feed: f}
+	c.join(span{}, joined{y: x, beside: y, scale: orOne(f.m.ResidualScale), width: f.m.Hidden, flags: joinAdd})
 }
 
-// scale multiplies rows x by a layer's factor, if it has one.
-func (s *steps) scale(factor *model.Vector, x span, n int) {
-	f, err := factor.Values()
-	if s.keep(err); err != nil || f == nil {
+// scale multiplies rows x by the layer's factor, if it has one.
+func (f *feed) scale(x span) {
+	factor, err := f.l.OutScale.Values()
+	if f.keep(err); err != nil || factor == nil {
 		return
 	}
-	c := &choice{steps: s, n: n}
-	c.join(span{}, joined{y: x, beside: x, scale: f[0], width: s.m.Hidden})
+	c := &choice{feed: f}
+	c.join(span{}, joined{y: x, beside: x, scale: factor[0], width: f.m.Hidden})
 }
 
 // choice is which experts rows have: pairs of a row and an expert, row by row, and work groups of pairs that share an expert.
 type choice struct {
-	*steps
-	n, pairs int
-	size     int // pairs of a work group at most
-	tasks    int
+	*feed
+	pairs int
+	size  int // pairs of a work group at most
+	tasks int
 }
 
 // choose has a router choose the experts of n rows.
-func (s *steps) choose(l *model.LayerParams, in span, n int) *choice {
-	m, r := s.m, &s.m.Router
-	c := &choice{steps: s, n: n, pairs: n * m.TopK}
-	c.size = s.tall(groupsOf(c.pairs, m.Experts))
+func (f *feed) choose(in span) *choice {
+	l, n, m, r := f.l, f.n, f.m, &f.m.Router
+	c := &choice{feed: f, pairs: n * m.TopK}
+	c.size = f.tall(groupsOf(c.pairs, m.Experts))
 	c.tasks = min(c.pairs, c.pairs/c.size+m.Experts)
-	logits := s.room(&s.mixing.router, n*m.Experts)
-	s.product(l.Router, in, logits, n, 1, 0)
-	chosen, share := s.room(&s.mixing.chosen, c.pairs), s.room(&s.mixing.share, c.pairs)
-	tasks, pairs := s.room(&s.mixing.tasks, 3*c.tasks), s.room(&s.mixing.pairs, c.pairs)
-	bias, factors, flags := s.vector(l.RouterBias), s.vector(l.ExpertScale), 0
+	logits := f.room(&f.mixing.router, n*m.Experts)
+	f.product(l.Router, in, logits, n, 1, 0)
+	chosen, share := f.room(&f.mixing.chosen, c.pairs), f.room(&f.mixing.share, c.pairs)
+	tasks, pairs := f.room(&f.mixing.tasks, 3*c.tasks), f.room(&f.mixing.pairs, c.pairs)
+	bias, factors, flags := f.vector(l.RouterBias), f.vector(l.ExpertScale), 0
 	if !bias.absent() {
 		flags |= chooseBias
 	}
@@ -151,19 +185,19 @@ func (s *steps) choose(l *model.LayerParams, in span, n int) *choice {
 	if m.NormTopK {
 		flags |= chooseNorm
 	}
-	gx, gy := s.grid(n)
-	s.run("experts", push{}.at(logits).at(bias).at(factors).at(chosen).at(share).at(tasks).at(pairs).int(n).int(m.TopK).int(flags).float(orOne(r.Scale)).
+	gx, gy := f.grid(n)
+	f.run("experts", push{}.at(logits).at(bias).at(factors).at(chosen).at(share).at(tasks).at(pairs).int(n).int(m.TopK).int(flags).float(orOne(r.Scale)).
 		float(r.Least).float(r.Softcap).float(r.Jitter).int(r.Groups).int(r.GroupsUsed).int(r.GroupBest), gx, gy, 1, uint32(m.Experts), uint32(r.Score))
 	if n > 1 {
-		s.run("group", push{}.at(chosen).at(tasks).at(pairs).int(c.pairs).int(c.tasks), 1, 1, 1, uint32(m.Experts), uint32(c.size))
+		f.run("group", push{}.at(chosen).at(tasks).at(pairs).int(c.pairs).int(c.tasks), 1, 1, 1, uint32(m.Experts), uint32(c.size))
 	}
 	return c
 }
 
 // tall is how many rows a work group of products takes, where about so many are there for it.
-func (s *steps) tall(rows int) int {
+func (f *feed) tall(rows int) int {
 	at, most := 1, 8
-	if s.p.Phase != kernels.Decode {
+	if f.p.Phase != kernels.Decode {
 		at, most = 16, 64
 	}
 	for at < rows && at < most {
@@ -173,8 +207,8 @@ func (s *steps) tall(rows int) int {
 }
 
 // experts is what the experts of each pair make of its row of given: [pairs, ExpertRow].
-func (c *choice) experts(l *model.LayerParams, given span) span {
-	m := c.m
+func (c *choice) experts(given span) span {
+	m, l := c.m, c.l
 	flags := 0
 	if m.Router.OnInput {
 		flags = weighed
@@ -182,21 +216,21 @@ func (c *choice) experts(l *model.LayerParams, given span) span {
 	width := l.ExpertUp[0].Rows
 	gate := c.room(&c.scratch.gate, c.pairs*width)
 	if len(l.ExpertGate) == 0 {
-		c.product(l.ExpertUp, given, gate, m.TopK, flags)
+		c.products(l.ExpertUp, given, gate, m.TopK, flags)
 		c.activate(uint32(m.Act), gate, span{}, gate, c.pairs*width, 0)
 	} else {
 		up := c.room(&c.scratch.up, c.pairs*width)
-		c.product(l.ExpertGate, given, gate, m.TopK, flags)
-		c.besides(func() { c.product(l.ExpertUp, given, up, m.TopK, flags) })
+		c.products(l.ExpertGate, given, gate, m.TopK, flags)
+		c.besides(func() { c.products(l.ExpertUp, given, up, m.TopK, flags) })
 		c.activate(uint32(m.Act), gate, up, gate, c.pairs*width, m.Clamp.Limit)
 	}
 	parts := c.room(&c.mixing.parts, c.pairs*l.ExpertDown[0].Rows)
-	c.product(l.ExpertDown, gate, parts, 1, 0)
+	c.products(l.ExpertDown, gate, parts, 1, 0)
 	return parts
 }
 
-// product is y [pairs, rows] = W·x + bias of each pair's expert; a row of x belongs to each so many pairs.
-func (c *choice) product(list []*model.Linear, x, y span, each, flags int) {
+// products is y [pairs, rows] = W·x + bias of each pair's expert; a row of x belongs to each so many pairs.
+func (c *choice) products(list []*model.Linear, x, y span, each, flags int) {
 	w, err := c.weights.stack(list)
 	if c.keep(err); c.err != nil {
 		return

@@ -154,7 +154,7 @@ func agrees(t *testing.T, b *backend, rows ...int) {
 			}
 			s := b.steps(&model.Pass{Phase: phase, Pos: make([]int32, n)})
 			y := s.input(of(n), &b.hidden)
-			s.feedForward(0, s.normed(m.Params.Layers[0].FFNNorm, y, n, m.Hidden), y, n)
+			s.feed(0, n).forward(s.normed(m.Params.Layers[0].FFNNorm, y, n, m.Hidden), y)
 			if _, err := s.result(&b.hidden, n, m.Hidden, true); err != nil {
 				t.Fatal(err)
 			}
@@ -264,9 +264,9 @@ func TestExpertTypes(t *testing.T) {
 			for _, phase := range []kernels.Phase{kernels.Decode, kernels.Prefill} {
 				s := b.steps(&model.Pass{Phase: phase})
 				in := s.input(tensor.New(tensor.WithShape(3, x.Hidden), tensor.WithBacking(given)), &b.block)
-				c := s.choose(&x.l, in, 3)
+				c := s.feed(0, 3).choose(in)
 				y := s.room(&b.hidden, c.pairs*256)
-				c.product(x.l.ExpertUp, in, y, 2, 0)
+				c.products(x.l.ExpertUp, in, y, 2, 0)
 				if _, err := s.result(&b.hidden, c.pairs, 256, false); err != nil {
 					t.Fatal(err)
 				}
@@ -304,7 +304,7 @@ func TestExpertTasks(t *testing.T) {
 		for _, n := range []int{200, 40, 7, 2, 1} {
 			s := b.steps(&model.Pass{Phase: phase})
 			in := s.input(tensor.New(tensor.WithShape(n, x.Hidden), tensor.WithBacking(x.floats(n*x.Hidden, 1))), &b.block)
-			c := s.choose(&x.l, in, n)
+			c := s.feed(0, n).choose(in)
 			if s.err != nil {
 				t.Fatal(s.err)
 			}

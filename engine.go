@@ -172,7 +172,7 @@ func (o *Options) engine() (engine.Options, error) {
 		}
 	}
 	if o.DeviceLayers != "" {
-		if eo.DeviceLayers, err = model.ParseDeviceLayers(o.DeviceLayers); err != nil {
+		if eo.DeviceLayers, err = model.ParsePlacement(o.DeviceLayers); err != nil {
 			return eo, fmt.Errorf("terrace: DeviceLayers: %w", marked{err, ErrOption})
 		}
 	}

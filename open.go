@@ -41,7 +41,8 @@ type Options struct {
 	KVRotate string // outliers are spread by a Hadamard rotation before KV is stored: "none", "k", "v", "kv" or "auto" (values of 4 bits and fewer); "" = auto
 
 	// DeviceLayers is how many layers a Backend with a device computes there, the last ones: "auto" (those that it has kernels and room for; the CPU
-	// computes the others), a number, or "all": ErrModel or the device's error where it cannot; "" = all.
+	// computes the others), a number, or "all": ErrModel or the device's error where it cannot; "" = all. Behind it ",cpu-moe" leaves experts to the
+	// CPU, ",cpu-moe=N" those of the first N layers.
 	DeviceLayers string
 
 	WindowOnly bool         // of texts without a policy, layers with a sliding window keep only what later tokens read: such texts cannot be forked under a policy

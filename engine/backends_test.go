@@ -233,7 +233,7 @@ func (c tinyCase) check(t *testing.T, backend string, refused map[string]bool) {
 	m := openFile(t, c.path)
 	if e, err := Open(m, Options{Backend: backend, Exact: true}); err == nil {
 		e.Close()
-	} else if plain := m.OnlyPlain(backend) == nil && (m.Experts == 0 || !strings.HasPrefix(backend, "vulkan")); errors.Is(err, model.ErrUnsupported) && backend != "native" && !plain {
+	} else if plain := m.OnlyPlain(backend) == nil; errors.Is(err, model.ErrUnsupported) && backend != "native" && !plain {
 		if !strings.HasPrefix(c.name, "options-") { // an option may be refused where its architecture is not
 			refused[m.Arch] = true
 		}

@@ -17,6 +17,9 @@ import (
 // everySecond has every second layer on vulkan:cpu and the others on the host.
 const everySecond = "vulkan:cpu, every second layer"
 
+// expertsApart has all on vulkan:cpu but the experts of the first layer.
+const expertsApart = "vulkan:cpu, experts apart"
+
 // allThatFit has those on vulkan:cpu that it computes.
 const allThatFit = "vulkan:cpu, auto"
 
@@ -47,12 +50,69 @@ func init() {
 			o.DeviceLayers = model.AutoLayers
 			return model.OpenBackend(vulkan.CPU, m, o)
 		})
+		model.RegisterBackend(expertsApart, func(m *model.Model, o model.BackendOptions) (model.Backend, error) {
+			o.HostExperts = 1
+			return model.OpenBackend(vulkan.CPU, m, o)
+		})
 		parityBackends = append(parityBackends, everySecond, allThatFit)
 	}
 	for name, word := range map[string]string{vulkan.CPU: "cpu", vulkan.GPU: "gpu"} {
 		if found[name] || strings.Contains(must, word) {
 			parityBackends = append(parityBackends, name)
 		}
+	}
+}
+
+// TestVulkanExperts: the device computes all layers of these models with experts, so that the parity suite compares its own experts.
+func TestVulkanExperts(t *testing.T) {
+	if !slices.Contains(parityBackends, allThatFit) {
+		t.Skip("no driver for the CPU")
+	}
+	for _, name := range []string{"tiny_hf/mixtral", "tiny_hf/qwen3_moe", "families/ernie4_5_moe", "families/glm4_moe", "families/gpt_oss", "families/gpt_oss_mxfp4",
+		"families/granitemoe", "families/mellum", "families/minimax_m2", "families/phimoe", "families/qwen2_moe", "families/gemma4_moe"} {
+		m := openFile(t, golden.Shared(t, "data", "golden", name))
+		if m.Experts == 0 {
+			t.Errorf("%s has no experts", name)
+		}
+		b, err := model.OpenBackend(vulkan.CPU, m, model.BackendOptions{Threads: 1})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestVulkanExpertsApart: what the host makes of experts in a layer whose attention is the device's agrees with the goldens.
+func TestVulkanExpertsApart(t *testing.T) {
+	if !slices.Contains(parityBackends, allThatFit) {
+		t.Skip("no driver for the CPU")
+	}
+	seen := 0
+	for _, c := range append(tinyHF(t), families(t)...) {
+		if !slices.Contains([]string{"qwen3_moe", "family-gpt_oss", "family-gemma4_moe"}, c.name) {
+			continue
+		}
+		seen++
+		t.Run(c.name, func(t *testing.T) {
+			m := openFile(t, c.path)
+			b, err := model.OpenBackend(expertsApart, m, model.BackendOptions{Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, why := b.(model.LayerPlacer).DeviceLayers(); n != m.Layers-1 || why != "of 1 the device computes all but the experts" {
+				t.Errorf("%d of %d layers on the device: %q", n, m.Layers, why)
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+			c.check(t, expertsApart, map[string]bool{})
+		})
+	}
+	if seen != 3 {
+		t.Errorf("%d models, want 3", seen)
 	}
 }
 
@@ -65,13 +125,15 @@ func TestDeviceLayers(t *testing.T) {
 	dense := golden.Shared(t, "data", "golden", "tiny_hf", "qwen3")
 	hybrid := golden.Shared(t, "data", "golden", "families", "lfm2")
 	experts := golden.Shared(t, "data", "golden", "families", "minimax_m2")
+	latent := golden.Shared(t, "data", "golden", "families", "deepseek_v3")
 	for _, c := range []struct {
 		path       string
 		layers, on int
 		why        string
 	}{
 		{dense, model.AutoLayers, -1, ""}, {dense, model.AllLayers, -1, ""}, {dense, 1, 1, ""}, {dense, 99, -1, ""},
-		{hybrid, model.AutoLayers, 1, "short convolution"}, {hybrid, model.AllLayers, 0, ""}, {experts, model.AutoLayers, 0, ""},
+		{hybrid, model.AutoLayers, 1, "short convolution"}, {hybrid, model.AllLayers, 0, ""}, {experts, model.AutoLayers, -1, ""}, {experts, model.AllLayers, -1, ""},
+		{latent, model.AutoLayers, -2, "the experts alone; there are no kernels for latent keys"}, {latent, model.AllLayers, 0, ""},
 	} {
 		m := openFile(t, c.path)
 		b, err := model.OpenBackend(vulkan.CPU, m, model.BackendOptions{Threads: 1, DeviceLayers: c.layers})
@@ -94,7 +156,7 @@ func TestDeviceLayers(t *testing.T) {
 		if c.path == hybrid && c.on > 0 {
 			c.on = attend
 		}
-		if want := c.on; (want == -1 && n != m.Layers) || want > 0 && n != want || !strings.Contains(why, c.why) || c.why == "" && why != "" {
+		if want := c.on; (want == -1 && n != m.Layers) || want == -2 && n != 0 || want > 0 && n != want || !strings.Contains(why, c.why) || c.why == "" && why != "" {
 			t.Errorf("%s, %d layers asked for: %d on the device (%q), want %d", c.path, c.layers, n, why, want)
 		}
 		if err := b.Close(); err != nil {

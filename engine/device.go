@@ -83,7 +83,11 @@ func (d *device) download(p *pass, layer int, k, v *tensor.Dense) error {
 	go func() {
 		defer close(c.done)
 		c.err = guarded(func() error {
-			fill(floats(k), floats(v))
+			var values []float32
+			if v != nil { // else latent: the value is the key
+				values = floats(v)
+			}
+			fill(floats(k), values)
 			return nil
 		})
 	}()

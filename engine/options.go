@@ -32,7 +32,7 @@ type Options struct {
 	KVBudgetBytes int64                      // hard limit of the cache in host memory; 0 = none
 	WindowOnly    bool                       // sessions without a policy keep of layers with a sliding window only what later rows read; Rewind reads again
 	DeviceKVBytes int64                      // KV that a backend with a device of its own may hold there; 0 = no limit
-	DeviceLayers  int                        // model.BackendOptions.DeviceLayers
+	DeviceLayers  model.Placement            // model.BackendOptions.DeviceLayers, HostExperts
 	DType         model.DType                // of weights and KV on a backend's device
 	Context       int                        // tokens a session may hold; 0 = what the model was trained for
 	Policy        string                     // KV policy, name:key=value,… joined by +; "" = full
@@ -97,7 +97,7 @@ func (o *Options) Validate(m *model.Model) error {
 
 // backend is what the backend is opened with.
 func (o *Options) backend() model.BackendOptions {
-	return model.BackendOptions{Threads: o.Threads, DeviceKVBytes: o.DeviceKVBytes, DeviceLayers: o.DeviceLayers, DType: o.DType, Trace: o.Trace}
+	return model.BackendOptions{Threads: o.Threads, DeviceKVBytes: o.DeviceKVBytes, DeviceLayers: o.DeviceLayers.Layers, HostExperts: o.DeviceLayers.HostExperts, DType: o.DType, Trace: o.Trace}
 }
 
 // format is the layout of the cache's pages but for the widths, which are each layer's: keys lie token by token where the policy picks

@@ -59,6 +59,12 @@ type RowReader interface {
 	LayerRows(p *Pass, layer int, hidden *tensor.Dense) ([]float32, error)
 }
 
+// MixerFinisher is the optional capability of ending a layer behind its attention, where another backend computes its network.
+type MixerFinisher interface {
+	// FinishMixer adds the attention block alone to hidden, which is changed in place; ErrUnsupported where a layer does more with it.
+	FinishMixer(p *Pass, layer int, hidden, attended *tensor.Dense) error
+}
+
 // Chooser is the optional capability of choosing where the logits were computed, so that they need not be moved.
 type Chooser interface {
 	// Argmax returns for each row that Logits returned last the id of its largest logit, the lowest of equals, and whether
@@ -102,6 +108,7 @@ type BackendOptions struct {
 	Threads       int             // worker threads, at least 1
 	DeviceKVBytes int64           // keys and values that a backend with a device of its own may hold there; 0 = no limit
 	DeviceLayers  int             // layers that a backend with a device computes there, the last ones; AllLayers, AutoLayers
+	HostExperts   int             // layers, the first ones, whose experts such a backend leaves to the CPU
 	DType         DType           // of weights, keys and values on the device; a backend that is not Typed has Float32 only
 	Trace         *trace.Recorder // timeline of a device's computing and transfers; nil = none
 }
@@ -113,24 +120,38 @@ const (
 	AutoLayers = -1
 )
 
-// ParseDeviceLayers parses "all", "auto" or a number of layers, at least 1; ErrConfig names what it is instead.
-func ParseDeviceLayers(s string) (int, error) {
-	switch s {
+// Placement is BackendOptions.DeviceLayers and HostExperts.
+type Placement struct{ Layers, HostExperts int }
+
+// ParsePlacement parses "all", "auto" or a number of layers, at least 1; behind it may stand ",cpu-moe", which leaves the experts of all layers to
+// the CPU, or ",cpu-moe=N", those of the first N. ErrConfig names what it is instead.
+func ParsePlacement(s string) (p Placement, err error) {
+	layers, experts, some := strings.Cut(s, ",")
+	if some {
+		what, n, counted := strings.Cut(experts, "=")
+		if p.HostExperts = maxLayers; counted {
+			p.HostExperts, err = strconv.Atoi(n)
+		}
+		if what != "cpu-moe" || err != nil || p.HostExperts < 0 {
+			return Placement{}, fmt.Errorf("model: experts %q, want cpu-moe or cpu-moe=N of the first N layers: %w", experts, ErrConfig)
+		}
+	}
+	switch layers {
 	case "all":
-		return AllLayers, nil
+		p.Layers = AllLayers
 	case "auto":
-		return AutoLayers, nil
+		p.Layers = AutoLayers
+	default:
+		if p.Layers, err = strconv.Atoi(layers); err != nil || p.Layers < 1 {
+			return Placement{}, fmt.Errorf("model: layers %q, want all, auto or a number from 1: %w", layers, ErrConfig)
+		}
 	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("model: layers %q, want all, auto or a number from 1: %w", s, ErrConfig)
-	}
-	return n, nil
+	return p, nil
 }
 
 // LayerPlacer is the optional capability of computing some layers on a device and the others on the CPU.
 type LayerPlacer interface {
-	// DeviceLayers is how many layers the device computes, and why it computes no more; empty where that was not asked for.
+	// DeviceLayers is how many layers the device computes whole, and why it computes no more; empty where that was not asked for.
 	DeviceLayers() (n int, why string)
 }
 
@@ -161,7 +182,7 @@ func OpenBackend(name string, m *Model, o BackendOptions) (Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, places := b.(LayerPlacer); !places && o.DeviceLayers != AllLayers {
+	if _, places := b.(LayerPlacer); !places && (o.DeviceLayers != AllLayers || o.HostExperts > 0) {
 		return nil, errors.Join(fmt.Errorf("model: backend %s computes all layers, and has none to share with the CPU: %w", name, ErrUnsupported), b.Close())
 	}
 	if o.DType == Float32 {

@@ -273,6 +273,17 @@ func (b *native) mixerBlock(p *Pass, layer int, x []float32, n int, mixed *tenso
 	return nil
 }
 
+// FinishMixer implements MixerFinisher.
+func (b *native) FinishMixer(p *Pass, layer int, hidden, attended *tensor.Dense) error {
+	if b.m.wide() || b.m.Copies > 1 || b.m.Parallel {
+		return fmt.Errorf("model: attention of %s without its network: %w", b.m.Arch, ErrUnsupported)
+	}
+	if err := b.streaming.enter(layer); err != nil {
+		return err
+	}
+	return b.mixerBlock(p, layer, floats(hidden), hidden.Shape()[0], attended)
+}
+
 // finishParallel adds the outputs of a layer's attention and feed-forward network to the residual stream x that both read.
 func (b *native) finishParallel(p *Pass, layer int, x []float32, n int, attended *tensor.Dense) error {
 	l := &b.m.Params.Layers[layer]

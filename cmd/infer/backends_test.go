@@ -37,6 +37,9 @@ func TestBackendExitCodes(t *testing.T) {
 		{"--backend native --tier device=1MiB", exitUsage, "device"},
 		{"--backend gomlx:go --tier device=1KiB", exitMemory, "1024"},
 		{"--page-tokens 8", exitUsage, "multiple of 16"},
+		{"--gpu-layers nine", exitUsage, "all, auto or a number"},
+		{"--gpu-layers all,cpu-moe", exitUsage, "all, auto or a number"},
+		{"--n-cpu-moe -1", exitUsage, "number of layers"},
 	} {
 		args := append([]string{"bench", "-m", path, "-p", "4", "-n", "1", "-r", "1"}, strings.Fields(tc.args)...)
 		if code, out, errs := runCommand(args...); code != tc.code || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, tc.want) {

@@ -16,7 +16,7 @@ import (
 )
 
 // singleDash are llama.cpp's multi-letter spellings with one dash and what they mean here.
-var singleDash = map[string]string{"-hf": "--hf", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v", "-sys": "--system", "-ngl": "--gpu-layers"}
+var singleDash = map[string]string{"-hf": "--hf", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v", "-sys": "--system", "-ngl": "--gpu-layers", "-cmoe": "--cpu-moe", "-ncmoe": "--n-cpu-moe"}
 
 // expandAliases rewrites llama.cpp's single-dash spellings, which a POSIX flag parser would take apart, up to a "--".
 func expandAliases(args []string) []string {

@@ -61,6 +61,8 @@ type backendFlags struct {
 	severally bool     // the command takes several backends, one after the other
 	backends  []string // where it does
 	threads   int
+	cpuMoE    bool // experts of all layers stay on the CPU,
+	cpuMoEs   int  // or of the first so many; 0 = none
 }
 
 // numberFlags are the formats of numbers and the sizes in which they are worked on.
@@ -121,6 +123,8 @@ func (f *loadFlags) addRun(cmd *cobra.Command) {
 		p.StringVar(&f.traceFile, "trace", "", "write a timeline of compute, transfers and waits (JSON for Perfetto)")
 	}
 	p.StringVar(&f.gpuLayers, "gpu-layers", "auto", "layers that --backend vulkan computes on the GPU, the last ones; the CPU computes the others: auto (those that it has kernels and room for), all (else the command ends) or a number (-ngl)")
+	p.BoolVar(&f.cpuMoE, "cpu-moe", false, "the CPU computes the experts of all layers, --backend vulkan the rest of them (-cmoe); by default the GPU has those that it has room for")
+	p.IntVar(&f.cpuMoEs, "n-cpu-moe", 0, "the CPU computes the experts of the first so many layers (-ncmoe)")
 	p.StringVar(&f.gpuLayers, "n-gpu-layers", "auto", "alias of --gpu-layers")
 	for _, alias := range []string{"n-gpu-layers", "ctx-size", "hf", "cache-type-k", "cache-type-v"} {
 		_ = p.MarkHidden(alias)
@@ -292,8 +296,14 @@ func (a *app) openTokenizer(l *loaded, templateFile string) (err error) {
 // openEngine opens a model and an engine on it; no tiers means host memory without a cap.
 func (a *app) openEngine(f *loadFlags, tiers []string) (*loaded, error) {
 	begun := time.Now()
-	if n := orDefault(f.gpuLayers, "auto"); n != "auto" && n != "0" && !strings.HasPrefix(f.backend, "vulkan") {
-		a.notice("--gpu-layers %s changes nothing: --backend %s computes all layers in one place; vulkan has layers on a GPU", n, f.backend)
+	if !strings.HasPrefix(f.backend, "vulkan") {
+		const nothing = "%s changes nothing: --backend %s computes all layers in one place; vulkan has layers on a GPU"
+		if n := orDefault(f.gpuLayers, "auto"); n != "auto" && n != "0" {
+			a.notice(nothing, "--gpu-layers "+n, f.backend)
+		}
+		if f.cpuMoE || f.cpuMoEs > 0 {
+			a.notice(nothing, "--cpu-moe", f.backend)
+		}
 	}
 	if err := f.checkWeights(); err != nil {
 		return nil, err
@@ -434,15 +444,21 @@ func (f *loadFlags) options() (terrace.Options, error) {
 	return o, nil
 }
 
-// placeLayers reads --gpu-layers, which means something to backends that share layers with the CPU.
+// placeLayers reads --gpu-layers and --cpu-moe, which mean something to backends that share layers with the CPU.
 func (f *loadFlags) placeLayers(o *terrace.Options) error {
 	n := orDefault(f.gpuLayers, "auto")
-	if _, err := model.ParseDeviceLayers(n); err != nil && n != "0" {
-		return usageErrorf("--gpu-layers: %v", err)
-	}
+	at, err := model.ParsePlacement(n)
 	switch shares := strings.HasPrefix(f.backend, "vulkan"); {
+	case err != nil && n != "0", at.HostExperts > 0:
+		return usageErrorf("--gpu-layers %s: want all, auto or a number", n)
+	case f.cpuMoEs < 0:
+		return usageErrorf("--n-cpu-moe %d: want a number of layers", f.cpuMoEs)
 	case shares && n == "0":
 		return usageErrorf("--gpu-layers 0: all layers on the CPU are --backend native")
+	case shares && f.cpuMoE:
+		o.DeviceLayers = n + ",cpu-moe"
+	case shares && f.cpuMoEs > 0:
+		o.DeviceLayers = n + ",cpu-moe=" + strconv.Itoa(f.cpuMoEs)
 	case shares:
 		o.DeviceLayers = n
 	}

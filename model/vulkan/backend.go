@@ -32,12 +32,14 @@ type backend struct {
 	*recorder
 	name    string
 	m       *model.Model
+	apart   []bool // layers whose experts are computed elsewhere
 	weights weights
 	rotary  *model.RotaryRows
 	mirrors mirrors
 
 	results
 	scratch
+	mixing mixing
 }
 
 // results are what calls return.
@@ -51,10 +53,10 @@ type results struct {
 type scratch struct{ normed, block, gate, up, narrow, parts, stats, weightsOf, chosen slot }
 
 func newBackend(name string, m *model.Model, o model.BackendOptions) (model.Backend, error) {
-	if o.DeviceLayers != model.AllLayers {
+	if o.DeviceLayers != model.AllLayers || o.HostExperts > 0 {
 		return openSome(name, m, o)
 	}
-	if err := m.OnlyPlain(name); err != nil {
+	if err := m.OnlyPlain(name, computed...); err != nil {
 		return nil, fmt.Errorf("vulkan: %w", err)
 	}
 	if err := computes(name, m); err != nil {
@@ -62,16 +64,20 @@ func newBackend(name string, m *model.Model, o model.BackendOptions) (model.Back
 	}
 	all := make([]bool, len(m.Layer))
 	for i := range all {
-		if what := lacks(m, i); what != "" {
+		what := lacks(m, i)
+		if what == "" {
+			what = lacksExperts(m, i)
+		}
+		if what != "" {
 			return nil, noKernels(name, what)
 		}
 		all[i] = true
 	}
-	return newDevice(name, m, o, all)
+	return newDevice(name, m, o, placed(all))
 }
 
 // newDevice opens the device for some of a model's layers.
-func newDevice(name string, m *model.Model, o model.BackendOptions, on []bool) (*backend, error) {
+func newDevice(name string, m *model.Model, o model.BackendOptions, at placement) (*backend, error) {
 	d, done, err := open(name)
 	if err != nil {
 		return nil, err
@@ -82,24 +88,30 @@ func newDevice(name string, m *model.Model, o model.BackendOptions, on []bool) (
 		r.close()
 		return nil, deviceError(err)
 	}
-	b := &backend{recorder: r, name: name, m: m, rotary: model.NewRotaryRows(&m.Config), mirrors: newMirrors(r, m, o.DeviceKVBytes),
+	b := &backend{recorder: r, name: name, m: m, apart: at.apart, rotary: model.NewRotaryRows(&m.Config), mirrors: newMirrors(r, m, o.DeviceKVBytes),
 		weights: weights{r: r, matrices: map[*model.Linear]*matrix{}, shared: map[source]span{}, vectors: map[*model.Vector]span{}}}
-	if err := b.weights.load(m, on); err != nil {
+	if err := b.weights.load(m, &at); err != nil {
 		r.close()
 		return nil, err
 	}
 	return b, nil
 }
 
+// computed are the features beyond the plain decoder that there are kernels for.
+var computed = []model.Feature{model.ClampedActivations, model.SquaredReLUs, model.LogitBiases, model.AttentionSinks, model.WholeRowNorms,
+	model.NormedValues, model.KeysAsValues, model.OutputFactors,
+	model.SigmoidRouters, model.SparseMixers, model.RouterBiases, model.ScaledExperts, model.CappedRouters, model.ExpertGroups,
+	model.WeighedExpertInputs, model.LatentExperts, model.SharedExperts, model.ExpertBiases, model.ExpertFactors, model.ExpertsBesideNetwork}
+
 // computes refuses models that this backend has no kernels for in any layer.
 func computes(name string, m *model.Model) error {
-	if err := m.PlainOutside(name); err != nil {
+	if err := m.PlainOutside(name, computed...); err != nil {
 		return fmt.Errorf("vulkan: %w", err)
 	}
 	switch {
 	case m.LogN:
 		return noKernels(name, "queries that grow with the position (LogN)")
-	case m.Act > model.ReLU:
+	case m.Act == model.XIELU:
 		return noKernels(name, fmt.Sprintf("activation %d", m.Act))
 	}
 	return nil
@@ -112,12 +124,10 @@ func noKernels(name, what string) error {
 // lacks is what of a layer there are no kernels for; empty = nothing.
 func lacks(m *model.Model, layer int) string {
 	switch a := &m.Layer[layer]; {
-	case a.MoE:
-		return "mixtures of experts"
 	case max(a.KeyDim, a.ValDim) > widest:
 		return fmt.Sprintf("heads of %d numbers (%d at most)", max(a.KeyDim, a.ValDim), widest)
 	}
-	return string(m.Beyond(layer))
+	return string(m.Beyond(layer, computed...))
 }
 
 // open opens the device of a backend's name; done closes it.
@@ -243,15 +253,23 @@ func (b *backend) Project(p *model.Pass, layer int, hidden *tensor.Dense) (q, k,
 	s := b.steps(p)
 	x := s.attentionInput(l, s.input(hidden, &b.block), n)
 	s.give(layer)
-	qs, ks, vs := s.room(&b.q, n*l.Q.Rows), s.room(&b.k[b.turn], n*l.K.Rows), s.room(&b.v[b.turn], n*l.V.Rows)
+	width := a.KVHeads * a.ValDim
+	qs, ks, vs := s.room(&b.q, n*l.Q.Rows), s.room(&b.k[b.turn], n*l.K.Rows), s.room(&b.v[b.turn], n*width)
 	s.product(l.Q, x, qs, n, 1, 0)
 	s.besides(func() { s.product(l.K, x, ks, n, 1, 0) })
-	s.besides(func() { s.product(l.V, x, vs, n, 1, 0) })
+	if l.V != nil {
+		s.besides(func() { s.product(l.V, x, vs, n, 1, 0) })
+	} else {
+		s.copyRows(vs, ks, n*width)
+	}
+	if !l.VNorm.W.Absent() {
+		s.norm(l.VNorm, vs, vs, n*a.KVHeads, a.ValDim)
+	}
 	s.turn(layer, qs, a.Heads, a.KeyDim, l.QNorm)
 	s.turn(layer, ks, a.KVHeads, a.KeyDim, l.KNorm)
 	if q, err = s.result(&b.q, n, l.Q.Rows, false); err == nil {
 		if k, err = s.result(&b.k[b.turn], n, l.K.Rows, true); err == nil {
-			v, err = s.result(&b.v[b.turn], n, l.V.Rows, true)
+			v, err = s.result(&b.v[b.turn], n, width, true)
 		}
 	}
 	return q, k, v, err
@@ -271,7 +289,7 @@ func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*t
 	return s.result(&b.guessed, n, l.Q.Rows, true)
 }
 
-// Finish implements model.Backend.
+// Finish implements model.Backend. A layer whose experts are computed elsewhere ends behind its attention block.
 func (b *backend) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -283,17 +301,25 @@ func (b *backend) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dens
 		s.copyRows(x, from, n*m.Hidden)
 	}
 	s.addBlock(l.O, l.PostAttnNorm, out, x, n)
-	in := x
 	if m.PostNorm {
 		s.norm(l.AttnNorm, x, x, n, m.Hidden)
-	} else {
-		in = s.normed(l.FFNNorm, x, n, m.Hidden)
 	}
-	s.feedForward(l, in, x, n)
-	if m.PostNorm {
-		s.norm(l.FFNNorm, x, x, n, m.Hidden)
+	if b.apart[layer] {
+		return s.result(&b.hidden, n, m.Hidden, true)
 	}
-	return s.result(&b.hidden, n, m.Hidden, false)
+	return s.network(layer, x, n)
+}
+
+// network is what Finish does behind the attention block.
+func (b *backend) network(p *model.Pass, layer int, hidden *tensor.Dense) (*tensor.Dense, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, n := b.steps(p), hidden.Shape()[0]
+	x, from := s.room(&b.hidden, n*b.m.Hidden), s.input(hidden, &b.hidden)
+	if from != x {
+		s.copyRows(x, from, n*b.m.Hidden)
+	}
+	return s.network(layer, x, n)
 }
 
 // Logits implements model.Backend.

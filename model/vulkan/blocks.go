@@ -141,16 +141,19 @@ func (s *steps) product(l *model.Linear, x, y span, n int, scale float32, flags 
 	s.run("tiles", p, groupsOf(w.rows, 64), groupsOf(n, 16*wide), 1, uint32(w.typ), uint32(wide))
 }
 
+func (s *steps) vector(v *model.Vector) span {
+	at, err := s.weights.vector(v)
+	s.keep(err)
+	return at
+}
+
 // norm is y = norm(x) of n rows of a width; y may be x.
 func (s *steps) norm(n model.NormParams, x, y span, rows, width int) {
 	s.normInto(n, x, y, rows, width, 1, 0)
 }
 
 func (s *steps) normInto(p model.NormParams, x, y span, rows, width int, scale float32, flags int) {
-	w, err := s.weights.vector(p.W)
-	s.keep(err)
-	bias, err := s.weights.vector(p.B)
-	s.keep(err)
+	w, bias := s.vector(p.W), s.vector(p.B)
 	if !w.absent() {
 		flags |= normWeight
 	}
@@ -233,20 +236,18 @@ func (s *steps) addBlock(w *model.Linear, post model.NormParams, in, x span, n i
 	s.normInto(post, y, x, n, s.m.Hidden, orOne(s.m.ResidualScale), normAdd)
 }
 
-// feedForward adds the network's output for rows in to x.
-func (s *steps) feedForward(l *model.LayerParams, in, x span, n int) {
-	width := l.Up.Rows
-	gate := s.room(&s.scratch.gate, n*width)
-	if l.Gate == nil {
-		s.product(l.Up, in, gate, n, 1, 0)
-		s.activate(uint32(s.m.Act), gate, span{}, gate, n*width, 0)
-	} else {
-		up := s.room(&s.scratch.parts, n*width)
-		s.product(l.Gate, in, gate, n, 1, 0)
-		s.besides(func() { s.product(l.Up, in, up, n, 1, 0) })
-		s.activate(uint32(s.m.Act), gate, up, gate, n*width, 0)
+// network adds the output of the layer's network, or its experts, to the residual x, which is the result.
+func (s *steps) network(layer int, x span, n int) (*tensor.Dense, error) {
+	m, f, in := s.m, s.feed(layer, n), x
+	if !m.PostNorm {
+		in = s.normed(f.l.FFNNorm, x, n, m.Hidden)
 	}
-	s.addBlock(l.Down, l.PostFFNNorm, gate, x, n)
+	f.forward(in, x)
+	if m.PostNorm {
+		s.norm(f.l.FFNNorm, x, x, n, m.Hidden)
+	}
+	f.scale(x)
+	return s.result(&s.backend.hidden, n, m.Hidden, false)
 }
 
 func (s *steps) activate(act uint32, x, up, y span, count int, limit float32) {
@@ -255,7 +256,7 @@ func (s *steps) activate(act uint32, x, up, y span, count int, limit float32) {
 		gated = 1
 	}
 	gx, gy := s.grid(groupsOf(count, 128))
-	s.run("activate", push{}.at(x).at(up).at(y).int(count).int(gated).float(limit), gx, gy, 1, act)
+	s.run("activate", push{}.at(x).at(up).at(y).int(count).int(gated).float(limit).float(s.m.Clamp.Alpha), gx, gy, 1, act)
 }
 
 // outside is the error of sequences that do not fit a pass.

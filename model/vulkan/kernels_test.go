@@ -36,6 +36,11 @@ func onCPU(t *testing.T, m *model.Model, budget int64) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return onDeviceOf(r, m, budget)
+}
+
+// onDeviceOf is a backend without a model on the device of another one, which has built its kernels.
+func onDeviceOf(r *recorder, m *model.Model, budget int64) *backend {
 	return &backend{recorder: r, name: CPU, m: m, mirrors: newMirrors(r, m, budget), rotary: model.NewRotaryRows(&m.Config),
 		weights: weights{r: r, matrices: map[*model.Linear]*matrix{}, shared: map[source]span{}, vectors: map[*model.Vector]span{}}}
 }
@@ -60,6 +65,8 @@ func blocks(t *testing.T, rnd *rand.Rand, typ quant.Type, n int) []byte {
 		switch typ {
 		case quant.MXFP4:
 			out[at] = byte(120 + rnd.IntN(12))
+		case quant.NVFP4:
+			copy(out[at:], []byte{0x30, 0x34, 0x38, 0x2c}) // 0.5 to 1.25
 		case quant.Q2_K:
 			copy(out[at+80:], []byte{0x11, 0x2c, 0x05, 0x28}) // about 0.06 and 0.03
 		default:
@@ -411,8 +418,9 @@ func TestRefused(t *testing.T) {
 		l.Heads = 1
 		return &model.Model{Config: model.Config{Layer: []model.LayerConfig{l}}, Params: model.Params{Layers: make([]model.LayerParams, 1)}}
 	}
+	many := func(m *model.Model) *model.Model { m.Experts = 3000; return m }
 	for want, m := range map[string]*model.Model{"LogN": {Config: model.Config{Positions: model.Positions{LogN: true}}},
-		"experts": of(model.LayerConfig{MoE: true}), "heads of 576": of(model.LayerConfig{Attention: model.Attention{KeyDim: 576}})} {
+		"3000 experts": many(of(model.LayerConfig{MoE: true})), "heads of 576": of(model.LayerConfig{Attention: model.Attention{KeyDim: 576}})} {
 		for _, on := range []bool{true, false} {
 			if _, err := OpenLayers(GPU, m, model.BackendOptions{}, slices.Repeat([]bool{on}, len(m.Layer))); !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)

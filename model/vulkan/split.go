@@ -2,19 +2,14 @@ package vulkan
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"gorgonia.org/tensor"
 
 	"terrace/attention"
 	"terrace/internal/kernels"
-	"terrace/internal/units"
 	"terrace/model"
 )
-
-// besideWeights is how much of a device's memory is left for what passes need beside weights and KV: staging, activations, logits.
-const besideWeights = 256 << 20
 
 // split computes some layers on the device and the others with the native backend: rows go through host memory where the next layer is
 // computed elsewhere. What stands before the first layer and behind the last is computed where that layer is.
@@ -22,8 +17,7 @@ type split struct {
 	device *backend
 	host   model.Backend
 	native
-	on   []bool
-	why  string
+	placement
 	k, v [2]*tensor.Dense // copies of the host's keys and values, until the second next call
 	turn int
 }
@@ -33,63 +27,9 @@ type native interface {
 	model.QueryGuesser
 	model.RowReader
 	model.PoolLender
+	model.MixerFinisher
 	model.Recurrent
 	model.Indexing
-}
-
-// openSome opens the device for the last layers, as many as were asked for or have room, without those that it has no kernels for.
-func openSome(name string, m *model.Model, o model.BackendOptions) (model.Backend, error) {
-	on, why, err := place(name, m, o)
-	if err != nil {
-		return nil, err
-	}
-	b, err := OpenLayers(name, m, o, on)
-	if err != nil {
-		return nil, err
-	}
-	if s, some := b.(*split); some {
-		s.why = why
-	}
-	return b, nil
-}
-
-// place chooses the layers that the device computes, and says why there are no more.
-func place(name string, m *model.Model, o model.BackendOptions) (on []bool, why string, err error) {
-	free := int64(0)
-	if o.DeviceLayers == model.AutoLayers {
-		size, err := memoryOf(name)
-		if err != nil {
-			return nil, "", err
-		}
-		free = size - size/10 - besideWeights - o.DeviceKVBytes
-	}
-	on = make([]bool, len(m.Layer))
-	left := o.DeviceLayers
-	for i := len(on) - 1; i >= 0; i-- {
-		if left == 0 {
-			break
-		}
-		left-- // of auto it is never 0
-		if what := lacks(m, i); what != "" {
-			why = fmt.Sprintf("there are no kernels for %s, which layer %d has", what, i)
-			continue
-		}
-		if o.DeviceLayers == model.AutoLayers {
-			need := bytesOf(ofLayer(&m.Params.Layers[i]))
-			if i == len(on)-1 {
-				need += bytesOf(behind(&m.Params))
-			}
-			if i == 0 {
-				need += bytesOf(before(&m.Params))
-			}
-			if need > free {
-				return on, fmt.Sprintf("the device has no room for layer %d, which takes %s", i, units.FormatBytes(need)), nil
-			}
-			free -= need
-		}
-		on[i] = true
-	}
-	return on, why, nil
 }
 
 // memoryOf is how much memory the device of a name has.
@@ -111,6 +51,9 @@ func OpenLayers(name string, m *model.Model, o model.BackendOptions, on []bool) 
 	none := "any layer"
 	for i := range on {
 		what := lacks(m, i)
+		if what == "" {
+			what = lacksExperts(m, i)
+		}
 		if on[i] && what != "" {
 			return nil, noKernels(name, what)
 		}
@@ -123,19 +66,24 @@ func OpenLayers(name string, m *model.Model, o model.BackendOptions, on []bool) 
 	if none != "" {
 		return nil, noKernels(name, none)
 	}
-	if !slices.Contains(on, false) {
-		return newDevice(name, m, o, on)
+	return openPlaced(name, m, o, placed(on))
+}
+
+// openPlaced opens a backend for layers that have kernels.
+func openPlaced(name string, m *model.Model, o model.BackendOptions, at placement) (model.Backend, error) {
+	if !slices.Contains(at.on, false) && !slices.Contains(at.apart, true) {
+		return newDevice(name, m, o, at)
 	}
-	o.DeviceLayers = model.AllLayers
+	o.DeviceLayers, o.HostExperts = model.AllLayers, 0
 	host, err := model.OpenBackend("native", m, o)
 	if err != nil {
 		return nil, err
 	}
-	d, err := newDevice(name, m, o, on)
+	d, err := newDevice(name, m, o, at)
 	if err != nil {
 		return nil, errors.Join(err, host.Close())
 	}
-	return &split{device: d, host: host, native: host.(native), on: on}, nil
+	return &split{device: d, host: host, native: host.(native), placement: at}, nil
 }
 
 // at is where a layer is computed.
@@ -163,12 +111,7 @@ func (b *split) Name() string { return b.device.Name() }
 
 // DeviceLayers implements model.LayerPlacer.
 func (b *split) DeviceLayers() (n int, why string) {
-	for _, on := range b.on {
-		if on {
-			n++
-		}
-	}
-	return n, b.why
+	return b.count()
 }
 
 // Embed implements model.Backend.
@@ -208,12 +151,26 @@ func (b *split) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []attenti
 	return b.at(layer).Attend(p, layer, b.rows(layer, q), seqs)
 }
 
-// Finish implements model.Backend.
+// Finish implements model.Backend. Where the host has a layer's experts, rows come down behind the attention block; where the device has them
+// alone, they go up there.
 func (b *split) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error) {
 	if attended != nil {
 		attended = b.rows(layer, attended)
 	}
-	return b.at(layer).Finish(p, layer, b.rows(layer, hidden), attended)
+	if b.alone[layer] {
+		hidden = b.rows(layer, hidden)
+		if attended != nil {
+			if err := b.native.FinishMixer(p, layer, hidden, attended); err != nil {
+				return nil, err
+			}
+		}
+		return b.device.network(p, layer, hidden)
+	}
+	out, err := b.at(layer).Finish(p, layer, b.rows(layer, hidden), attended)
+	if err == nil && b.apart[layer] {
+		out, err = b.host.Finish(p, layer, clone(out), nil)
+	}
+	return out, err
 }
 
 // Logits implements model.Backend.

@@ -35,6 +35,7 @@ type weights struct {
 	matrices map[*model.Linear]*matrix
 	shared   map[source]span
 	vectors  map[*model.Vector]span
+	stacks   map[*model.Linear]*stack // of experts, by the first one's
 	bytes    int64
 }
 
@@ -47,22 +48,30 @@ func behind(p *model.Params) ([]*model.Linear, []model.NormParams) {
 	return []*model.Linear{p.EmbedOut, p.Output}, []model.NormParams{p.FinalNorm}
 }
 
-// ofLayer are the weights of a layer.
+// ofLayer are the weights of a layer but for its experts'.
 func ofLayer(l *model.LayerParams) ([]*model.Linear, []model.NormParams) {
-	return []*model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down}, []model.NormParams{l.AttnNorm, l.PostAttnNorm, l.QNorm, l.KNorm, l.FFNNorm, l.PostFFNNorm}
+	norms := []model.NormParams{l.AttnNorm, l.PostAttnNorm, l.QNorm, l.KNorm, l.VNorm, l.FFNNorm, l.PostFFNNorm, {W: l.RouterBias}, {W: l.ExpertScale}}
+	if b := l.Beside; b != nil {
+		norms = append(norms, b.RouterNorm, b.ExpertNorm, b.DensePost, b.ExpertPost)
+	}
+	return []*model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router, l.SharedRouter, l.SharedGate, l.SharedUp, l.SharedDown, l.ExpertIn, l.ExpertOut}, norms
 }
 
 // load uploads all that passes through these layers use.
-func (w *weights) load(m *model.Model, on []bool) error {
-	p := &m.Params
+func (w *weights) load(m *model.Model, at *placement) error {
+	p, on := &m.Params, at.on
 	if on[0] {
 		if err := w.put(before(p)); err != nil {
 			return err
 		}
 	}
 	for i := range p.Layers {
-		if on[i] {
-			if err := w.put(ofLayer(&p.Layers[i])); err != nil {
+		if on[i] || at.alone[i] {
+			l := at.part(m, i)
+			if err := w.put(ofLayer(l)); err != nil {
+				return err
+			}
+			if err := w.putExperts(l); err != nil {
 				return err
 			}
 		}
@@ -125,8 +134,8 @@ func (w *weights) matrix(l *model.Linear) (*matrix, error) {
 		return got, nil
 	}
 	m := form(l)
-	if int64(m.stride)*int64(m.rows) > math.MaxUint32 {
-		return nil, fmt.Errorf("vulkan: tensor %q has %d bytes, kernels reach 16 GiB of one: %w", l.Tensor.Name, 4*int64(m.stride)*int64(m.rows), model.ErrUnsupported)
+	if err := m.reachable(l); err != nil {
+		return nil, err
 	}
 	key := source{l.Tensor, l.From, l.Rows, l.Run}
 	var err error
@@ -147,15 +156,32 @@ func (w *weights) matrix(l *model.Linear) (*matrix, error) {
 	return m, nil
 }
 
-// rows uploads the rows of a weight, each from a whole word on.
+// reachable refuses weights that are too large for the kernels.
+func (m *matrix) reachable(l *model.Linear) error {
+	if words := int64(m.stride) * int64(m.rows); words > math.MaxUint32 {
+		return fmt.Errorf("vulkan: tensor %q has %d bytes, kernels reach 16 GiB of one: %w", l.Tensor.Name, 4*words, model.ErrUnsupported)
+	}
+	return nil
+}
+
+// rows uploads the rows of a weight.
 func (w *weights) rows(l *model.Linear, m *matrix) (span, error) {
-	data, err := l.Bytes()
+	data, err := even(l, m)
 	if err != nil {
 		return span{}, err
 	}
+	return w.upload(data, l.Tensor.Name)
+}
+
+// even are the rows of a weight as they lie on the device, each from a whole word on.
+func even(l *model.Linear, m *matrix) ([]byte, error) {
+	data, err := l.Bytes()
+	if err != nil {
+		return nil, err
+	}
 	size := l.Tensor.Type.RowBytes(l.Cols)
 	if m.typ == l.Tensor.Type && size == 4*m.stride {
-		return w.upload(data, l.Tensor.Name)
+		return data, nil
 	}
 	even := make([]byte, 4*m.stride*m.rows)
 	for i := range m.rows {
@@ -166,7 +192,7 @@ func (w *weights) rows(l *model.Linear, m *matrix) (span, error) {
 			quant.Dequantize(l.Tensor.Type, vulkan.Floats(row)[:l.Cols], from)
 		}
 	}
-	return w.upload(even, l.Tensor.Name)
+	return even, nil
 }
 
 // vector returns a norm's weight or bias; absent where there is none.
@@ -189,13 +215,19 @@ func (w *weights) vector(v *model.Vector) (span, error) {
 }
 
 func (w *weights) upload(data []byte, name string) (span, error) {
-	s, err := w.r.heap.alloc(int64(len(data)))
+	s, err := w.room(int64(len(data)), name)
 	if err == nil {
-		err = w.r.upload(s, data)
+		err = deviceError(w.r.upload(s, data))
 	}
+	return s, err
+}
+
+// room is where weights go.
+func (w *weights) room(bytes int64, name string) (span, error) {
+	s, err := w.r.heap.alloc(bytes)
 	if err != nil {
-		return span{}, fmt.Errorf("vulkan: tensor %q of %d bytes, behind %d bytes of weights: %w", name, len(data), w.bytes, deviceError(err))
+		return span{}, fmt.Errorf("vulkan: tensor %q of %d bytes, behind %d bytes of weights: %w", name, bytes, w.bytes, deviceError(err))
 	}
-	w.bytes += int64(len(data))
+	w.bytes += bytes
 	return s, nil
 }

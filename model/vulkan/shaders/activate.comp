@@ -3,12 +3,12 @@
 #include "common.glsl"
 // y = act(x), times up if there is one; or the soft cap of x.
 layout(constant_id = 0) const uint ACT = 0; // model.Activation; CAP is limit·tanh(x/limit)
-const uint SILU = 0, GELU_TANH = 1, GELU = 2, RELU = 3, CAP = 100;
+const uint SILU = 0, GELU_TANH = 1, GELU = 2, RELU = 3, CLAMPED = 4, SQUARED = 6, CAP = 100;
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push {
     Floats x, up, y;
     uint count, gated;
-    float limit;
+    float limit, alpha;
 };
 
 float tangent(float v) { return tanh(clamp(v, -20.0, 20.0)); }
@@ -28,6 +28,11 @@ void main() {
     else if (ACT == GELU_TANH) v = 0.5 * v * (1 + tangent(0.7978845608 * (v + 0.044715 * v * v * v)));
     else if (ACT == GELU) v = 0.5 * v * (1 + error(v * 0.7071067812));
     else if (ACT == RELU) v = max(v, 0);
-    else v = limit * tangent(v / limit);
+    else if (ACT == SQUARED) v = max(v, 0) * max(v, 0);
+    else if (ACT == CLAMPED) {
+        v = min(v, limit);
+        y.v[i] = v / (1 + exp(-alpha * v)) * (clamp(up.v[i], -limit, limit) + 1);
+        return;
+    } else v = limit * tangent(v / limit);
     y.v[i] = gated != 0 ? v * up.v[i] : v;
 }

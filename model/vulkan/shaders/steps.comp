@@ -9,8 +9,11 @@ layout(local_size_x = 64) in;
 shared float part[LANES * 4]; // [subgroup][ROWS], of one row of x
 
 void main() {
-    uint first = group() * ROWS, from = gl_WorkGroupID.z * NX, lane = gl_LocalInvocationID.x;
-    if (first >= rows) return;
+    uint first = group() * ROWS, lane = gl_LocalInvocationID.x;
+    Work of = work(gl_WorkGroupID.z, NX);
+    if (first >= rows || of.first >= of.end) return;
+    uint at[NX];
+    for (uint i = 0; i < NX; i++) at[i] = inputOf(outputOf(min(of.first + i, of.end - 1))) * cols;
     float acc[ROWS * NX];
     for (uint i = 0; i < ROWS * NX; i++) acc[i] = 0;
     uint units = (cols + 7) / 8;
@@ -19,14 +22,13 @@ void main() {
         columns(u, c0, c1);
         vec4 xa[NX], xb[NX];
         for (uint i = 0; i < NX; i++) {
-            uint at = min(from + i, n - 1) * cols;
-            xa[i] = four(x, at, c0, cols);
-            xb[i] = four(x, at, c1, cols);
+            xa[i] = four(x, at[i], c0, cols);
+            xb[i] = four(x, at[i], c1, cols);
         }
         for (uint r = 0; r < ROWS; r++) {
             if (first + r >= rows) break;
             vec4 a, b;
-            values(w, (first + r) * stride, u, a, b);
+            values(of.w, (first + r) * stride, u, a, b);
             for (uint i = 0; i < NX; i++) acc[r * NX + i] += dot(a, xa[i]) + dot(b, xb[i]);
         }
     }
@@ -36,10 +38,10 @@ void main() {
             if (subgroupElect()) part[gl_SubgroupID * ROWS + r] = s;
         }
         barrier();
-        if (lane < ROWS && first + lane < rows && from + i < n) {
+        if (lane < ROWS && first + lane < rows && of.first + i < of.end) {
             float sum = 0;
             for (uint s = 0; s < gl_NumSubgroups; s++) sum += part[s * ROWS + lane];
-            put(from + i, first + lane, sum);
+            put(of.bias, outputOf(of.first + i), first + lane, sum);
         }
         barrier();
     }

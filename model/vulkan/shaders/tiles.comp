@@ -12,15 +12,19 @@ shared float xs[DEPTH * 16 * RX];
 
 void main() {
     uint lane = gl_LocalInvocationID.x, tx = lane & 15, ty = lane >> 4;
-    uint first = gl_WorkGroupID.x * 64, from = gl_WorkGroupID.y * 16 * RX;
+    uint first = gl_WorkGroupID.x * 64;
+    Work of = work(gl_WorkGroupID.y, 16 * RX);
+    if (of.first >= of.end) return;
     uint units = (cols + 7) / 8, row = lane >> 2, part = lane & 3;
+    bool mine = row < 16 * RX && of.first + row < of.end;
+    uint at = mine ? inputOf(outputOf(of.first + row)) * cols : 0;
     float acc[4 * RX];
     for (uint i = 0; i < 4 * RX; i++) acc[i] = 0;
     for (uint u0 = 0; u0 < units; u0 += 4) {
         uint u = u0 + part, c0, c1;
         columns(u, c0, c1);
         vec4 a = vec4(0), b = vec4(0);
-        if (u < units && first + row < rows) values(w, (first + row) * stride, u, a, b);
+        if (u < units && first + row < rows) values(of.w, (first + row) * stride, u, a, b);
         for (uint i = 0; i < 4; i++) {
             ws[(part * 8 + i) * 64 + row] = a[i];
             ws[(part * 8 + 4 + i) * 64 + row] = b[i];
@@ -28,9 +32,9 @@ void main() {
         if (row < 16 * RX) {
             a = vec4(0);
             b = vec4(0);
-            if (u < units && from + row < n) {
-                a = four(x, (from + row) * cols, c0, cols);
-                b = four(x, (from + row) * cols, c1, cols);
+            if (u < units && mine) {
+                a = four(x, at, c0, cols);
+                b = four(x, at, c1, cols);
             }
             for (uint i = 0; i < 4; i++) {
                 xs[(part * 8 + i) * 16 * RX + row] = a[i];
@@ -49,7 +53,7 @@ void main() {
     }
     for (uint i = 0; i < 4; i++)
         for (uint j = 0; j < RX; j++) {
-            uint r = from + ty + 16 * j, o = first + tx + 16 * i;
-            if (r < n && o < rows) put(r, o, acc[i * RX + j]);
+            uint r = of.first + ty + 16 * j, o = first + tx + 16 * i;
+            if (r < of.end && o < rows) put(of.bias, outputOf(r), o, acc[i * RX + j]);
         }
 }

@@ -154,17 +154,43 @@ vec4 four(Floats x, uint row, uint c, uint cols) {
     return v;
 }
 
+// In products 1 has rows of x multiplied by the experts that were chosen for them (experts.comp).
+layout(constant_id = 2) const uint EXPERTS = 0;
+
 layout(push_constant) uniform Push {
-    Words w;      // [rows], each of stride words
-    Floats x;     // [n, cols]; ids in a look-up
-    Floats y;     // [n, rows]; [n, cols] in a look-up
-    Floats bias;  // [rows], if flags has 1
+    Words w;       // [rows], each of stride words
+    Floats x;      // [n, cols]; ids in a look-up
+    Floats y;      // [n, rows]; [n, cols] in a look-up
+    Floats bias;   // [rows], if flags has 1
     uint rows, cols, n, stride;
-    float scale;  // of the sum with the bias
-    uint flags;   // 1: bias, 2: add to y
+    float scale;   // of the sum with the bias
+    uint flags;    // 1: bias, 2: add to y, 4: the product is weighed by share, before the bias
+    Words experts; // [experts, 4] where each one's w and bias lie
+    Words tasks;   // [n, 3] what work groups do: an expert, the first of its pairs in the list and the one behind the last
+    Words pairs;   // the list: pair p is of row p / each of x, and gives row p of y
+    Floats share;  // of each pair
+    uint each;
 };
 
-void put(uint r, uint row, float sum) {
+// Work is what a work group multiplies: one W by rows [first, end) of the list; without experts of x.
+struct Work {
+    Words w;
+    Floats bias;
+    uint first, end;
+};
+
+Work work(uint number, uint size) {
+    if (EXPERTS == 0) return Work(w, bias, number * size, min(n, number * size + size));
+    uint e = 4 * tasks.v[3 * number];
+    return Work(Words(uvec2(experts.v[e], experts.v[e + 1])), Floats(uvec2(experts.v[e + 2], experts.v[e + 3])), tasks.v[3 * number + 1], tasks.v[3 * number + 2]);
+}
+
+// outputOf is the row of y that place i of the list makes, and inputOf the row of x that a row of y is made of.
+uint outputOf(uint i) { return EXPERTS == 0 ? i : pairs.v[i]; }
+uint inputOf(uint r) { return EXPERTS == 0 ? r : r / each; }
+
+void put(Floats bias, uint r, uint row, float sum) {
+    if (EXPERTS != 0 && (flags & 4) != 0) sum *= share.v[r];
     if ((flags & 1) != 0) sum += bias.v[row];
     sum *= scale;
     uint at = r * rows + row;

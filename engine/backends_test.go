@@ -287,11 +287,11 @@ func TestMixersAgree(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range families(t) {
 		m := openFile(t, c.path)
-		layer := slices.IndexFunc(m.Layer, func(l model.LayerConfig) bool { return l.Conv != nil || l.Delta != nil })
+		layer := slices.IndexFunc(m.Layer, func(l model.LayerConfig) bool { return l.Recurs() })
 		if layer < 0 {
 			continue
 		}
-		key := fmt.Sprintf("%+v %+v", m.Layer[layer].Conv, m.Layer[layer].Delta)
+		key := fmt.Sprintf("%+v %+v %+v", m.Layer[layer].Conv, m.Layer[layer].Delta, m.Layer[layer].SSM)
 		if seen[key] {
 			continue
 		}
@@ -346,6 +346,9 @@ func mixedRows(t *testing.T, m *model.Model, backend string, layer int, texts []
 	}
 	for _, r := range rows {
 		states = append(states, r.State...)
+	}
+	if mixed == nil { // what it made was added to the rows
+		mixed = hidden
 	}
 	return slices.Clone(floats(mixed)), states
 }

@@ -38,13 +38,24 @@ func (p *pass) mix(layer int) (*tensor.Dense, error) {
 			states[i] = model.StateRows{Rows: len(p.kv.Rows[i].Pos), From: none, State: none}
 			continue
 		}
-		from, to, err := s.text.Seq().States().Layer(layer)
+		of := s.text.Seq().States()
+		before, behind := of.Copies(layer)
+		from, to, err := of.Layer(layer)
 		if err != nil {
 			return nil, err
 		}
-		states[i] = model.StateRows{Rows: len(p.kv.Rows[i].Pos), From: from, State: to}
+		states[i] = model.StateRows{Rows: len(p.kv.Rows[i].Pos), From: from, State: to, Keeps: true, FromCopy: before, Copy: behind}
 		s.flops.Mixed(p.e.m, layer, states[i].Rows)
 	}
 	p.e.retrieval.Yield()
-	return p.e.recurs.Mix(&p.rows, layer, p.hidden, states)
+	out, err := p.e.recurs.Mix(&p.rows, layer, p.hidden, states)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range p.sessions {
+		if states[i].Keeps {
+			s.text.Seq().States().Keep(layer, states[i].Copy)
+		}
+	}
+	return out, nil
 }

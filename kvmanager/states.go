@@ -1,13 +1,15 @@
 package kvmanager
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
 
 // States is what a sequence keeps beside its KV: the fixed-size state of its recurrent layers, all layers in one piece of memory. There
 // are two copies: the state after the tokens that are read, and the one that a pass in progress writes, which was the state before
-// the last pass until then. Others are kept at chosen places (Save); they are never written.
+// the last pass until then. Others are kept at chosen places (Save); they are never written. Of the two the newest numbers may be on a
+// device (statecopies.go), until they are saved, forked, stored or appended.
 type States struct {
 	m          *Manager
 	now, other stateCopy
@@ -24,6 +26,8 @@ type stateCopy struct {
 	at    int32
 	data  []float32
 	users int // sequences that have it saved
+
+	device []partOnDevice // [layers]; nil = none has any of it. What is saved has none
 }
 
 // MostSavedStates is how many states a sequence keeps for a text that is taken back; the oldest go first.
@@ -114,6 +118,10 @@ func (x *States) Save() {
 	if size == 0 || x.now.data == nil || x.now.at <= 0 || slices.ContainsFunc(x.saved, func(c *stateCopy) bool { return c.at == x.now.at }) {
 		return
 	}
+	if err := x.now.settle(x.m); err != nil {
+		x.m.note(err)
+		return
+	}
 	if len(x.saved) == MostSavedStates {
 		x.dropSaved(slices.IndexFunc(x.saved, func(c *stateCopy) bool { return c.at != x.pin }))
 	}
@@ -155,12 +163,14 @@ func (x *States) cut(next int32) error {
 		x.other.at = -1
 		return nil
 	case next == 0:
+		x.now.forget()
 		clear(x.now.data)
 	default:
 		i := slices.IndexFunc(x.saved, func(c *stateCopy) bool { return c.at == next })
 		if i < 0 {
 			return fmt.Errorf("kvmanager: truncating to position %d, where the state of the recurrent layers is not known: %w", next, ErrPlan)
 		}
+		x.now.forget()
 		copy(x.now.data, x.saved[i].data)
 	}
 	x.now.at, x.other.at = next, -1
@@ -180,7 +190,7 @@ func (x *States) fork(f *States) error {
 	if x.now.data == nil {
 		return nil
 	}
-	if err := f.Reserve(); err != nil {
+	if err := errors.Join(f.Reserve(), x.now.settle(x.m)); err != nil {
 		return err
 	}
 	f.now.at = x.now.at
@@ -207,9 +217,14 @@ func (x *States) free() {
 // Append appends the state after so many tokens to data, as Restore takes it; false where it is not known.
 func (x *States) Append(data []byte, tokens int32) ([]byte, bool) {
 	for _, c := range x.known() {
-		if c.at == tokens {
-			return appendFloats(data, c.data), true
+		if c.at != tokens {
+			continue
 		}
+		if err := c.settle(x.m); err != nil {
+			x.m.note(err)
+			return data, false
+		}
+		return appendFloats(data, c.data), true
 	}
 	return data, x.m.StateBytes() == 0
 }
@@ -222,6 +237,7 @@ func (x *States) Restore(tokens int32, data []byte) error {
 	if err := x.Reserve(); err != nil || len(data) == 0 {
 		return err
 	}
+	x.now.forget()
 	readFloats(x.now.data, data)
 	x.now.at, x.other.at = tokens, -1
 	return nil

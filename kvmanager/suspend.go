@@ -119,6 +119,9 @@ func (x *States) store(k *backing) error {
 	if x.now.data == nil {
 		return nil
 	}
+	if err := x.now.settle(x.m); err != nil {
+		return err
+	}
 	x.home = k.next()
 	err := x.pieces(func(recs []offload.Record, numbers []float32) error {
 		size := len(recs[0].Data)
@@ -169,6 +172,8 @@ func (x *States) unload() {
 	if x.now.data != nil {
 		x.m.Refund(2 * x.m.StateBytes())
 	}
+	x.now.forget()
+	x.other.forget()
 	x.now.data, x.other.data, x.other.at, x.pending = nil, nil, -1, nil
 }
 

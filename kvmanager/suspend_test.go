@@ -44,6 +44,7 @@ func TestSuspend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		g := &gpu{}
 		fill := func(s *Sequence, x float32, tokens int32) {
 			t.Helper()
 			for _, layer := range []int{0, 2} {
@@ -53,6 +54,11 @@ func TestSuspend(t *testing.T) {
 				}
 				for i := range to {
 					to[i] = x + float32(i)
+				}
+				if layer == 0 { // on a device alone
+					g.live++
+					s.States().Keep(layer, &onGPU{of: g, x: slices.Clone(to)})
+					clear(to)
 				}
 			}
 			s.States().Commit(tokens)
@@ -128,10 +134,17 @@ func TestSuspend(t *testing.T) {
 		if err := a.Resume(); !errors.Is(err, ErrPlan) {
 			t.Errorf("resumed twice: %v", err)
 		}
+		fill(a, 7, 2)
+		if err := errors.Join(a.Suspend(), a.Resume()); err != nil {
+			t.Fatal(err)
+		}
+		if got := now(t, a, 2); got[0] != 7 || got[1023] != 1030 {
+			t.Errorf("a state that a device had alone begins with %v behind Suspend and Resume, want 7", got[:4])
+		}
 		a.Free()
 		b.Free()
-		if err := m.Settle(); err != nil || stored(store) > 0 {
-			t.Errorf("%v; %d records are left", err, stored(store))
+		if err := m.Settle(); err != nil || stored(store) > 0 || g.live != 0 {
+			t.Errorf("%v; %d records and %d copies on the device are left", err, stored(store), g.live)
 		}
 		if err := errors.Join(m.Check(), m.Close()); err != nil || m.inUse != 0 {
 			t.Errorf("%v, %d bytes in use", err, m.inUse)

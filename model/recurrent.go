@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"gorgonia.org/tensor"
+
+	"terrace/internal/cacheshape"
 )
 
 // DeltaNet is the gated delta rule (Qwen3-Next, Qwen3.5; Kimi with a decay a channel). Of x, the normed row: [q|k|v] = conv(In x), silu;
@@ -74,6 +76,12 @@ type StateRows struct {
 	Rows  int
 	From  []float32 // before the first row: zeros before the first token
 	State []float32 // after the last one; it may be From
+
+	// Who Keeps copies lets a backend with a device leave State as it was, and put into Copy what has its numbers instead; a later Mix finds that
+	// in FromCopy where From is this State. Copy is of what State was before, to be written over; what Mix leaves there is kept, nil = State has
+	// the numbers.
+	Keeps          bool
+	FromCopy, Copy cacheshape.StateCopy
 }
 
 // channels are the inputs of a DeltaNet's convolution.

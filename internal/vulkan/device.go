@@ -26,7 +26,7 @@ const (
 	hostRead, hostWrite                             = 0x2000, 0x4000
 )
 
-// Device is an opened device with one queue.
+// Device is an opened device with one queue that computes, and streams of copies (Stream).
 type Device struct {
 	Info
 	p      *Physical
@@ -41,6 +41,14 @@ type Device struct {
 	lost   error
 	memory map[*Memory]bool
 	kernel []*Kernel
+	copies copying
+}
+
+// copying is what streams of copies share.
+type copying struct {
+	family, index int      // their queue
+	shared        []uint32 // families that use the same buffers; nil = one
+	streams       []*Stream
 }
 
 // MaxPush is how many bytes of push constants every device takes.
@@ -77,11 +85,18 @@ func (p *Physical) Open() (*Device, error) {
 		return nil, fmt.Errorf("vulkan: %s has no queue that computes: %w", p.Name, ErrNoDevice)
 	}
 	d := &Device{Info: p.Info, p: p, f: &p.i.f, memory: map[*Memory]bool{}}
-	priority := float32(1)
-	queue := &queueInfo{header: header{kind: kindQueue}, family: uint32(family), count: 1, priorities: &priority}
+	priorities := []float32{1, 1}
+	queues := []queueInfo{{header: header{kind: kindQueue}, family: uint32(family), count: 1, priorities: &priorities[0]}}
+	d.copies.family, d.copies.index = beside(p.families, family)
+	if d.copies.family == family {
+		queues[0].count += uint32(d.copies.index)
+	} else {
+		queues = append(queues, queueInfo{header: header{kind: kindQueue}, family: uint32(d.copies.family), count: 1, priorities: &priorities[0]})
+		d.copies.shared = []uint32{uint32(family), uint32(d.copies.family)}
+	}
 	f12 := &features12{header: header{kind: kindFeatures12}, bufferAddress: 1}
 	f2 := &features2{header: header{kind: kindFeatures2, next: unsafe.Pointer(f12)}}
-	info := &deviceInfo{header: header{kind: kindDevice, next: unsafe.Pointer(f2)}, queues: 1, queueInfos: queue}
+	info := &deviceInfo{header: header{kind: kindDevice, next: unsafe.Pointer(f2)}, queues: uint32(len(queues)), queueInfos: &queues[0]}
 	if err := failed("vkCreateDevice", call(d.f.createDevice, p.handle, uintptr(unsafe.Pointer(info)), 0, uintptr(unsafe.Pointer(&d.handle)))); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
@@ -120,6 +135,9 @@ func (d *Device) Close() {
 	}
 	for _, k := range d.kernel {
 		call(d.f.destroyPipeline, d.handle, uintptr(k.pipeline), 0)
+	}
+	for _, s := range d.copies.streams {
+		s.close()
 	}
 	if d.fence != 0 {
 		call(d.f.destroyFence, d.handle, uintptr(d.fence), 0)

@@ -39,6 +39,9 @@ func (d *Device) Staging(size int64) (*Memory, error) {
 func (d *Device) allocate(size int64, wishes []uint32) (*Memory, error) {
 	m := &Memory{d: d, Size: size}
 	info := &bufferInfo{header: header{kind: kindBuffer}, size: uint64(size), usage: usage}
+	if shared := d.copies.shared; len(shared) > 1 { // families that take turns without handing buffers over
+		info.sharing, info.families, info.familyList = 1, uint32(len(shared)), unsafe.Pointer(&shared[0])
+	}
 	if err := failed("vkCreateBuffer", call(d.f.createBuffer, d.handle, uintptr(unsafe.Pointer(info)), 0, uintptr(unsafe.Pointer(&m.buffer)))); err != nil {
 		return nil, err
 	}

@@ -37,6 +37,9 @@ func (b *backend) Attend(p *model.Pass, layer int, q *tensor.Dense, seqs []atten
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err := b.mirrors.ahead(layer, seqs); err != nil {
+		return nil, fmt.Errorf("vulkan: layer %d: %w", layer, err)
+	}
 	n, at := q.Shape()[0], 0
 	st := b.steps(p)
 	in, out := st.input(q, &b.block), st.room(&b.attended, n*params.Heads*params.ValueDim)
@@ -86,7 +89,7 @@ func (a *attending) sequence() error {
 	if !keeps {
 		defer a.mirrors.drop(mirrorKey{}, m)
 	}
-	a.m = m
+	a.m, m.done = m, a.mirrors.pass
 	if err := a.give(); err != nil {
 		return err
 	}

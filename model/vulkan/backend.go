@@ -27,7 +27,7 @@ const (
 // widest is the largest head that attention has shared memory for.
 const widest = 512
 
-// backend implements model.Backend, model.QueryGuesser, model.Chooser and model.KVKeeper.
+// backend implements model.Backend, model.QueryGuesser, model.Recurrent, model.Chooser and model.KVKeeper.
 type backend struct {
 	*recorder
 	name    string
@@ -39,6 +39,7 @@ type backend struct {
 
 	results
 	scratch
+	mixes
 	mixing mixing
 }
 
@@ -101,7 +102,8 @@ func newDevice(name string, m *model.Model, o model.BackendOptions, at placement
 var computed = []model.Feature{model.ClampedActivations, model.SquaredReLUs, model.LogitBiases, model.AttentionSinks, model.WholeRowNorms,
 	model.NormedValues, model.KeysAsValues, model.OutputFactors,
 	model.SigmoidRouters, model.SparseMixers, model.RouterBiases, model.ScaledExperts, model.CappedRouters, model.ExpertGroups,
-	model.WeighedExpertInputs, model.LatentExperts, model.SharedExperts, model.ExpertBiases, model.ExpertFactors, model.ExpertsBesideNetwork}
+	model.WeighedExpertInputs, model.LatentExperts, model.SharedExperts, model.ExpertBiases, model.ExpertFactors, model.ExpertsBesideNetwork,
+	model.ShortConvolutions, model.GatedDeltaNet, model.DecaysByChannel, model.StateSpaces, model.SideBySide, model.NetworksAlone, model.MixersAlone, model.OutputGates}
 
 // computes refuses models that this backend has no kernels for in any layer.
 func computes(name string, m *model.Model) error {
@@ -126,6 +128,9 @@ func lacks(m *model.Model, layer int) string {
 	switch a := &m.Layer[layer]; {
 	case max(a.KeyDim, a.ValDim) > widest:
 		return fmt.Sprintf("heads of %d numbers (%d at most)", max(a.KeyDim, a.ValDim), widest)
+	}
+	if what := lacksMixer(&m.Layer[layer]); what != "" {
+		return what
 	}
 	return string(m.Beyond(layer, computed...))
 }
@@ -202,10 +207,11 @@ func (b *backend) input(t *tensor.Dense, s *slot) (span, error) {
 }
 
 // begin is Embed of a pass whose first layers are computed elsewhere.
-func (b *backend) begin() {
+func (b *backend) begin() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mirrors.pass++
+	return b.settle()
 }
 
 // Embed implements model.Backend. Only ids and positions are uploaded.
@@ -219,6 +225,9 @@ func (b *backend) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
 		}
 	}
 	b.mirrors.pass++
+	if err := b.settle(); err != nil {
+		return nil, err
+	}
 	s := b.steps(p)
 	width := m.Params.Embed.Cols
 	first := &b.embedded
@@ -293,16 +302,18 @@ func (b *backend) GuessQuery(p *model.Pass, layer int, hidden *tensor.Dense) (*t
 func (b *backend) Finish(p *model.Pass, layer int, hidden, attended *tensor.Dense) (*tensor.Dense, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m, l, n := b.m, &b.m.Params.Layers[layer], hidden.Shape()[0]
+	m, n := b.m, hidden.Shape()[0]
 	s := b.steps(p)
 	x, from := s.room(&b.hidden, n*m.Hidden), s.input(hidden, &b.hidden)
-	out := s.input(attended, &b.block)
+	var out span
+	if attended != nil {
+		out = s.input(attended, &b.block)
+	}
 	if from != x {
 		s.copyRows(x, from, n*m.Hidden)
 	}
-	s.addBlock(l.O, l.PostAttnNorm, out, x, n)
-	if m.PostNorm {
-		s.norm(l.AttnNorm, x, x, n, m.Hidden)
+	if attended != nil {
+		s.finishMixer(layer, out, x, n)
 	}
 	if b.apart[layer] {
 		return s.result(&b.hidden, n, m.Hidden, true)
@@ -393,17 +404,22 @@ func (b *backend) ForgetKV(cache uint64) {
 	}
 }
 
-// UploadKV implements model.KVKeeper: what the next layer's views show is copied in the commands before its own, if all of it fits.
+// UploadKV implements model.KVKeeper: what the next layer's views show goes up beside the next Attend (aside.go), if there is room.
 func (b *backend) UploadKV(layer int, views []attention.View) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known(views) && b.mirrors.fits(layer, views) {
-		_, _ = b.mirrors.sync(layer, slices.Clone(views)) // what failed is tried again, and told, by Attend
+	if known(views) {
+		b.mirrors.aside.next = append(b.mirrors.aside.next, upload{layer, slices.Clone(views)})
 	}
 }
 
-// SettleKV implements model.KVKeeper: copies are recorded in order, nothing is left to wait for.
-func (b *backend) SettleKV() {}
+// SettleKV implements model.KVKeeper. A device that fails is told by the next call.
+func (b *backend) SettleKV() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mirrors.aside.next = nil
+	_ = b.mirrors.aside.wait()
+}
 
 func orOne(f float32) float32 {
 	if f == 0 {

@@ -239,12 +239,14 @@ func (s *steps) addBlock(w *model.Linear, post model.NormParams, in, x span, n i
 // network adds the output of the layer's network, or its experts, to the residual x, which is the result.
 func (s *steps) network(layer int, x span, n int) (*tensor.Dense, error) {
 	m, f, in := s.m, s.feed(layer, n), x
-	if !m.PostNorm {
-		in = s.normed(f.l.FFNNorm, x, n, m.Hidden)
-	}
-	f.forward(in, x)
-	if m.PostNorm {
-		s.norm(f.l.FFNNorm, x, x, n, m.Hidden)
+	if !m.Layer[layer].NoFFN {
+		if !m.PostNorm {
+			in = s.normed(f.l.FFNNorm, x, n, m.Hidden)
+		}
+		f.forward(in, x)
+		if m.PostNorm {
+			s.norm(f.l.FFNNorm, x, x, n, m.Hidden)
+		}
 	}
 	f.scale(x)
 	return s.result(&s.backend.hidden, n, m.Hidden, false)

@@ -41,7 +41,7 @@ func onCPU(t *testing.T, m *model.Model, budget int64) *backend {
 
 // onDeviceOf is a backend without a model on the device of another one, which has built its kernels.
 func onDeviceOf(r *recorder, m *model.Model, budget int64) *backend {
-	return &backend{recorder: r, name: CPU, m: m, mirrors: newMirrors(r, m, budget), rotary: model.NewRotaryRows(&m.Config),
+	return &backend{recorder: r, name: CPU, m: m, apart: make([]bool, len(m.Layer)), mirrors: newMirrors(r, m, budget), rotary: model.NewRotaryRows(&m.Config),
 		weights: weights{r: r, matrices: map[*model.Linear]*matrix{}, shared: map[source]span{}, vectors: map[*model.Vector]span{}}}
 }
 

@@ -28,7 +28,9 @@ type mirror struct {
 	rows  []uint32 // the table as the device has it
 	used  int64    // the pass that needed it last, and when in it
 	order int64
+	done  int64 // the pass whose rows have attended to it last
 	bytes int64 // of its tiles
+	aside int64 // the upload that brought some of them beside the commands (aside.number)
 }
 
 // tile is 16 tokens on the device and the part of a page that it is a copy of.
@@ -48,6 +50,7 @@ type mirrors struct {
 	pass   int64
 	clock  int64
 	all    map[mirrorKey]*mirror
+	aside  aside
 }
 
 func newMirrors(r *recorder, m *model.Model, budget int64) mirrors {
@@ -87,13 +90,12 @@ func known(views []attention.View) bool {
 	return true
 }
 
-// fits reports whether a layer's tiles would find room without another's leaving.
-func (s *mirrors) fits(layer int, views []attention.View) bool {
-	need := int64(0)
+// need is how many bytes of tiles a layer's views take.
+func (s *mirrors) need(layer int, views []attention.View) (bytes int64) {
 	for g := range views {
-		need += int64(groupsOf(views[g].Tokens(), tileTokens)) * s.tileBytes(layer, stored(views))
+		bytes += int64(groupsOf(views[g].Tokens(), tileTokens)) * s.tileBytes(layer, stored(views))
 	}
-	return s.budget == 0 || s.held+need <= s.budget
+	return bytes
 }
 
 // sync makes the mirror of a layer equal to its views; only tiles that are new or have more tokens go up. A mirror of unknown pages is
@@ -111,6 +113,11 @@ func (s *mirrors) sync(layer int, views []attention.View) (*mirror, error) {
 		m = &mirror{elem: elem, heads: make([][]tile, len(views))}
 		if keeps {
 			s.all[key] = m
+		}
+	}
+	if m.aside == s.aside.number && !s.aside.lifting {
+		if err := s.aside.wait(); err != nil {
+			return nil, err
 		}
 	}
 	s.clock++
@@ -163,8 +170,7 @@ func (s *mirrors) head(m *mirror, layer, g int, v *attention.View) error {
 	return nil
 }
 
-// tile gives room for a tile: a mirror that older passes needed leaves first, then the one that this pass has needed last, so that of
-// layers that do not all fit most stay.
+// tile gives room for a tile; mirrors leave by their turns.
 func (s *mirrors) tile(m *mirror, layer int) (tile, error) {
 	bytes := s.tileBytes(layer, m.elem)
 	for s.budget > 0 && s.held+bytes > s.budget {
@@ -183,6 +189,26 @@ func (s *mirrors) tile(m *mirror, layer int) (tile, error) {
 	return tile{on: on}, nil
 }
 
+// Turns of mirrors to leave.
+const (
+	stale  = iota // older passes needed it, the oldest first
+	done          // this pass has read it; of these and the others the last one first, so that of layers that do not all fit most stay
+	later         // this pass has not come to it
+	wanted        // this pass is about to read it
+)
+
+func (s *mirrors) turn(m *mirror) int {
+	switch {
+	case m.used < s.pass-1:
+		return stale
+	case m.done == s.pass:
+		return done
+	case m.used < s.pass:
+		return later
+	}
+	return wanted
+}
+
 func (s *mirrors) evict(mine *mirror) bool {
 	var key mirrorKey
 	var out *mirror
@@ -190,20 +216,13 @@ func (s *mirrors) evict(mine *mirror) bool {
 		if m == mine || m.bytes == 0 {
 			continue
 		}
-		stale, better := m.used < s.pass-1, false
-		switch {
-		case out == nil:
-			better = true
-		case stale != (out.used < s.pass-1):
-			better = stale
-		case stale:
-			better = m.order < out.order
-		default:
-			better = m.order > out.order
+		if out != nil {
+			switch a, b := s.turn(m), s.turn(out); {
+			case a > b, a == b && a == stale && m.order > out.order, a == b && a > stale && m.order < out.order:
+				continue
+			}
 		}
-		if better {
-			key, out = k, m
-		}
+		key, out = k, m
 	}
 	if out != nil {
 		s.drop(key, out)
@@ -214,13 +233,22 @@ func (s *mirrors) evict(mine *mirror) bool {
 // release gives a tile's bytes back.
 func (s *mirrors) release(m *mirror, layer int, t tile) {
 	bytes := s.tileBytes(layer, m.elem)
+	s.landed(m)
 	s.r.heap.release(t.on)
 	m.bytes -= bytes
 	s.held -= bytes
 }
 
+// landed waits for tiles of a mirror that are on their way, before their memory is another's. A device that fails is told by the next call.
+func (s *mirrors) landed(m *mirror) {
+	if m.aside == s.aside.number {
+		_ = s.aside.wait()
+	}
+}
+
 // drop forgets a mirror.
 func (s *mirrors) drop(key mirrorKey, m *mirror) {
+	s.landed(m)
 	for _, head := range m.heads {
 		for _, t := range head {
 			s.r.heap.release(t.on)
@@ -265,6 +293,10 @@ func (s *mirrors) lift(m *mirror, layer int, to span, l kvpage.Layout, p *attent
 		data = binary.LittleEndian.AppendUint32(data, uint32(pos))
 	}
 	s.r.use.UpBytes += int64(len(data))
+	if done, err := s.aside.lift(s.r, to, data); done || err != nil {
+		m.aside = s.aside.number
+		return err
+	}
 	return s.r.upload(to, data)
 }
 

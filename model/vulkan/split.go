@@ -117,7 +117,9 @@ func (b *split) DeviceLayers() (n int, why string) {
 // Embed implements model.Backend.
 func (b *split) Embed(p *model.Pass, ids []int32) (*tensor.Dense, error) {
 	if !b.on[0] {
-		b.device.begin()
+		if err := b.device.begin(); err != nil {
+			return nil, err
+		}
 	}
 	return b.at(0).Embed(p, ids)
 }
@@ -192,8 +194,11 @@ func (b *split) LayerRows(p *model.Pass, layer int, hidden *tensor.Dense) ([]flo
 	return b.native.LayerRows(p, layer, hidden)
 }
 
-// Mix implements model.Recurrent: recurrent layers are the host's.
+// Mix implements model.Recurrent.
 func (b *split) Mix(p *model.Pass, layer int, hidden *tensor.Dense, states []model.StateRows) (*tensor.Dense, error) {
+	if b.on[layer] {
+		return b.device.Mix(p, layer, hidden, states)
+	}
 	rows := b.rows(layer, hidden)
 	out, err := b.native.Mix(p, layer, rows, states)
 	if err == nil && out == nil && rows != hidden {

@@ -35,7 +35,8 @@ type weights struct {
 	matrices map[*model.Linear]*matrix
 	shared   map[source]span
 	vectors  map[*model.Vector]span
-	stacks   map[*model.Linear]*stack // of experts, by the first one's
+	taps     map[*model.RecurrentParams]span // of convolutions, [channels, taps]
+	stacks   map[*model.Linear]*stack        // of experts, by the first one's
 	bytes    int64
 }
 
@@ -54,7 +55,8 @@ func ofLayer(l *model.LayerParams) ([]*model.Linear, []model.NormParams) {
 	if b := l.Beside; b != nil {
 		norms = append(norms, b.RouterNorm, b.ExpertNorm, b.DensePost, b.ExpertPost)
 	}
-	return []*model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router, l.SharedRouter, l.SharedGate, l.SharedUp, l.SharedDown, l.ExpertIn, l.ExpertOut}, norms
+	linears, vectors := mixerWeights(l)
+	return append(linears, l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router, l.SharedRouter, l.SharedGate, l.SharedUp, l.SharedDown, l.ExpertIn, l.ExpertOut), append(vectors, norms...)
 }
 
 // load uploads all that passes through these layers use.
@@ -72,6 +74,9 @@ func (w *weights) load(m *model.Model, at *placement) error {
 				return err
 			}
 			if err := w.putExperts(l); err != nil {
+				return err
+			}
+			if _, err := w.convolution(&l.Recurrent); err != nil {
 				return err
 			}
 		}

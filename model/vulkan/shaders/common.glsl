@@ -12,3 +12,11 @@ layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Qu
 uint group() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }
 
 const float NEVER = -1e38; // less than any score
+
+// softplus is ln(1 + e^x).
+float softplus(float v) {
+    if (v > 20) return v;
+    float e = exp(v);
+    if (e > 0.0625) return log(1 + e);
+    return e * (1 - e * (0.5 - e * (1.0 / 3 - e * (0.25 - e * (0.2 - e / 6)))));
+}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"terrace/internal/kernels/quant"
 	"terrace/weights/mapped"
@@ -197,17 +196,16 @@ func TestOpenIsLazy(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	resident, start := residentBytes(t), time.Now()
+	resident := residentBytes(t)
 	f, err := Open(path)
-	took := time.Since(start)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	runtime.ReadMemStats(&after)
 	grown := residentBytes(t) - resident
-	t.Logf("%d bytes opened in %v, %d allocated, %d more resident", f.SizeBytes(), took, after.TotalAlloc-before.TotalAlloc, grown)
-	if took > 300*time.Millisecond || after.TotalAlloc-before.TotalAlloc > 1<<20 || grown > 16<<20 {
+	t.Logf("%d bytes opened, %d allocated, %d more resident", f.SizeBytes(), after.TotalAlloc-before.TotalAlloc, grown)
+	if after.TotalAlloc-before.TotalAlloc > 1<<20 || grown > 16<<20 {
 		t.Error("opening touched more than the header")
 	}
 }

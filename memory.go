@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
+	"sort"
 
 	"terrace/engine"
 	"terrace/engine/fit"
@@ -47,12 +49,15 @@ func planMemory(m *model.Model, o engine.Options, memory, used, kv int64) (Plan,
 		return Plan{}, err
 	}
 	p := Plan{MemoryBytes: memory, UsedBytes: used, BuffersBytes: fit.Of(m, o, 0, 0).BuffersBytes + heapSlack, TotalBytes: w.TotalBytes(), LeastBytes: w.LeastBytes()}
-	rest, least := memory-p.UsedBytes-p.BuffersBytes, engine.KVBytes(m, o, 1)
-	all := engine.KVBytes(m, o, o.Context) * int64(max(o.Batch, 1))
+	text, known := engine.TextBytes(m, o)
+	rest, least := memory-p.UsedBytes-p.BuffersBytes, text(1)
+	all := text(o.Context) * int64(max(o.Batch, 1))
 	whole := w.WholeBytes()
 	switch {
 	case kv > 0:
 		p.KVBytes = kv
+	case all+whole <= rest && !known: // the policy takes more
+		p.KVBytes = rest - whole
 	case all+whole <= rest:
 		p.KVBytes = all
 	default:
@@ -64,8 +69,8 @@ func planMemory(m *model.Model, o engine.Options, memory, used, kv int64) (Plan,
 		return p, fmt.Errorf("%s of memory, want %s at least: the process has %s, buffers take %s, KV %s, and the weights that a step needs %s: %w", units.FormatBytes(memory), units.FormatBytes(need),
 			units.FormatBytes(p.UsedBytes), units.FormatBytes(p.BuffersBytes), units.FormatBytes(max(least, kv)), units.FormatBytes(p.LeastBytes), stream.ErrBudget)
 	}
-	if engine.KVBytes(m, o, 1) > 0 {
-		p.KVTokens = tokensIn(m, o, p.KVBytes)
+	if least > 0 {
+		p.KVTokens = tokensIn(text, o.Context, p.KVBytes)
 	}
 	w.BudgetBytes = p.WeightsBytes
 	p.StepBytes = w.StepBytes()
@@ -88,7 +93,12 @@ func (f *File) Plan(o Options, memory int64) (Plan, error) {
 	if memory == 0 {
 		memory = memlimit.Available()
 	}
-	p, err := planMemory(m, eo, memory, memlimit.Resident(), tier.HostBytes(eo.Tiers))
+	if f.tok != nil { // what Engine has in memory when it asks
+		if err := o.addTexts(&eo, f.tok); err != nil {
+			return Plan{}, err
+		}
+	}
+	p, err := planMemory(m, eo, memory, inUse(), tier.HostBytes(eo.Tiers))
 	if err != nil {
 		return p, fmt.Errorf("terrace: %s: %w", f.name, marked{err, ErrMemory})
 	}
@@ -100,18 +110,16 @@ func (f *File) Plan(o Options, memory int64) (Plan, error) {
 	return p, nil
 }
 
-// tokensIn is the longest text, at most the context, whose KV fits so many bytes.
-func tokensIn(m *model.Model, o engine.Options, bytes int64) int {
-	low, high := 0, o.Context
-	for low < high {
-		middle := (low + high + 1) / 2
-		if engine.KVBytes(m, o, middle) <= bytes {
-			low = middle
-		} else {
-			high = middle - 1
-		}
-	}
-	return low
+// inUse is what the process has once garbage was collected, whose marks and code take memory too: at most what it has when an engine is
+// opened, where a collection comes or not.
+func inUse() int64 {
+	debug.FreeOSMemory()
+	return memlimit.Resident()
+}
+
+// tokensIn is the longest text, at most the context, that fits so many bytes.
+func tokensIn(text func(n int) int64, context int, bytes int64) int {
+	return sort.Search(context, func(n int) bool { return text(n+1) > bytes })
 }
 
 // String is the plan in one line.

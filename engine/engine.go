@@ -46,10 +46,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err := o.Validate(m); err != nil {
 		return nil, err
 	}
-	if o.Policy == "" && m.TrainedIndex() != nil {
-		o.Policy, o.WindowOnly = ownPolicy, false
-	}
-	spec, err := policy.Parse(o.Policy)
+	spec, err := o.choose(m)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +60,7 @@ func Open(m *model.Model, o Options) (*Engine, error) {
 	if err := e.openTiers(); err != nil {
 		return nil, err
 	}
-	e.kv, err = kvmanager.New(kvmanager.Options{Layers: e.cache, BudgetBytes: e.o.KVBudgetBytes, Window: o.KVWindow, WindowSet: o.KVWindowSet,
-		Layout: o.format(spec), Backing: e.backing(), Clock: o.Machine.Clock})
+	e.kv, err = kvmanager.New(e.cacheOptions())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: %w", err), e.closeTiers())
 	}

@@ -46,36 +46,18 @@ func TokenBytes(cache cacheshape.Model, l kvpage.Layout) int {
 	return bytes / l.Tokens
 }
 
-// KVBytes is the memory of the pages and the state of one text of n tokens without a policy, at most: with Options.WindowOnly, of layers with a
-// sliding window only what later rows read and the pass in progress. Backends that keep copies of KV on a device ignore WindowOnly,
-// so it counts for none but native. Quantised KV has its newest tokens in f16, and those of a pass in one layer. Validate must have filled o.
+// KVBytes is the memory of the pages and the state of one text of n tokens without a policy, at most, all of them its prompt: with
+// Options.WindowOnly, of layers with a sliding window only what later rows read and the pass in progress. Backends that keep copies of KV on
+// a device ignore WindowOnly, so it counts for none but native. Quantised KV has its newest tokens in f16, and those of a pass in one layer.
+// Validate must have filled o.
 func KVBytes(m *model.Model, o Options, n int) int64 {
-	cache := CacheOf(m, o)
-	l, recent, widest := o.PlainLayout(), kvmanager.WindowFormat(), int64(0)
-	bytes, window, group := 2*cache.StateBytes(), 0, 0 // the one that a pass writes, beside it
-	if l.K.Quantised() || l.V.Quantised() {
-		window, group = o.KVWindow, l.K.KeyGroup()
-		if window == 0 && !o.KVWindowSet {
-			window = kvmanager.DefaultWindow
-		}
+	kv, err := kvmanager.New(kvmanager.Options{Layers: CacheOf(m, o), Layout: o.PlainLayout(), Window: o.KVWindow, WindowSet: o.KVWindowSet})
+	if err != nil {
+		return 0 // Open says so
 	}
-	for i := range cache {
-		if !cache.Keeps(i) {
-			continue
-		}
-		kv, tokens := cache[i].KV, n
-		if window := kv.Window; window > 0 && o.WindowOnly && o.Backend == "native" {
-			tokens = min(n, kvmanager.SlidingTokens(window, o.ChunkTokens, l.Tokens))
-		}
-		if group > 0 {
-			late := min(tokens, window+group-1) // before a group leaves
-			pages := (late + recent.Tokens - 1) / recent.Tokens
-			coming := (min(tokens, late+o.ChunkTokens)+recent.Tokens-1)/recent.Tokens - pages
-			page := int64(kv.Heads) * int64(recent.Sized(kv).PageBytes())
-			bytes, widest = bytes+int64(pages)*page, max(widest, int64(coming)*page)
-			tokens = max(0, tokens-window) / group * group
-		}
-		bytes += int64((tokens+l.Tokens-1)/l.Tokens) * int64(kv.Heads) * int64(l.Of(kv).PageBytes())
-	}
-	return bytes + widest
+	most, _ := kv.Most(kvmanager.Course{Prompt: n, Slides: o.slides(true), Rows: func(left int) int { return min(left, o.ChunkTokens) }})
+	return most
 }
+
+// slides reports whether a text, plain or under a policy that acts, keeps windows only.
+func (o *Options) slides(plain bool) bool { return plain && o.WindowOnly && o.Backend == "native" }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -13,29 +14,37 @@ import (
 	"terrace/retrieval"
 )
 
-// LongestText is how many tokens a text under the engine's policy may have, prompt and answer, where nobody else has KV: the context,
-// or what host memory and the tiers below hold. A policy that drops does so once the prompt was read, so that its prompt takes what
-// full attention's takes. Nothing is computed.
-func (e *Engine) LongestText() (int, error) {
+// LongestText is how many tokens a text under the engine's policy may have where nobody else has KV, the last so many of them its answer and
+// the others its prompt: the context, or what host memory and the tiers below hold. A policy that drops does so once the prompt was read, so that its
+// prompt takes what full attention's takes; one that reads the prompt again needs room in the context for that. Nothing is computed.
+func (e *Engine) LongestText(answer int) (int, error) {
 	s, err := e.NewSession(e.policy)
 	if err != nil {
 		return 0, err
 	}
 	defer s.Close()
 	var trouble error
-	n := sort.Search(e.o.Context, func(n int) bool {
-		err := s.holds(n + 1)
-		if err != nil && !errors.Is(err, kvmanager.ErrBudget) {
+	fits := func(n int) bool {
+		prompt := max(1, n-answer)
+		err := s.holds(prompt, max(0, n-prompt-1)) // the last token is not read
+		if err == nil && answer == 0 {
+			err = s.holds(max(1, n-2), 1) // nor is it known where the prompt ends
+		}
+		if err != nil && !errors.Is(err, kvmanager.ErrBudget) && !errors.Is(err, ErrContext) {
 			trouble = err
 		}
-		return err != nil
-	})
+		return err == nil
+	}
+	if fits(e.o.Context) { // a window of quantised KV that is about to let a group go may make a shorter text larger
+		return e.o.Context, trouble
+	}
+	n := sort.Search(e.o.Context, func(n int) bool { return !fits(n + 1) })
 	return n, trouble
 }
 
 // Longest is LongestText of an engine that is opened for it alone. An SSD tier lies in a folder of temporary files for that time: the place
 // that the tier names is neither made nor touched. Of a drive and a device the error is ErrOption: what they hold, they say themselves.
-func Longest(m *model.Model, o Options) (n int, err error) {
+func Longest(m *model.Model, o Options, answer int) (n int, err error) {
 	o.Tiers = slices.Clone(o.Tiers)
 	for i := range o.Tiers {
 		t := &o.Tiers[i]
@@ -54,27 +63,46 @@ func Longest(m *model.Model, o Options) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err = e.LongestText()
+	n, err = e.LongestText(answer)
 	return n, errors.Join(err, e.Close())
 }
 
-// holds says why KV of n tokens of the empty session has no room.
-func (s *Session) holds(n int) error {
+// holds says why a prompt of n tokens and so many steps have no room in the empty session.
+func (s *Session) holds(n, steps int) error {
 	e := s.e
-	if !e.retrieval.Tiered() || s.text.OnDrives() {
-		if err := s.room(n); err != nil || e.o.KVBudgetBytes == 0 {
-			return err
+	if s.rereads() {
+		for _, r := range s.repetitions(n, 0) {
+			if n+r.rows > e.o.Context {
+				return ErrContext
+			}
 		}
-		return e.kv.Room(e.kv.BytesFor(n) + e.kv.Arriving(min(n, e.o.ChunkTokens)))
+	}
+	if !e.retrieval.Tiered() || s.text.OnDrives() {
+		if e.o.KVBudgetBytes == 0 {
+			return nil
+		}
+		return s.roomFor(s.course(n, steps))
 	}
 	if lower := tier.Lower(e.o.Tiers); len(lower) > 0 {
-		if last := lower[len(lower)-1]; last.Kind == tier.SSD && int64(n)*int64(e.KVBytesPerToken()) > last.CapacityBytes {
+		if last := lower[len(lower)-1]; last.Kind == tier.SSD && int64(n+steps)*int64(e.KVBytesPerToken()) > last.CapacityBytes {
 			return kvmanager.ErrBudget
 		}
 	}
 	p := &pass{}
 	p.open(e, e.phase(true))
-	rows := min(n, e.o.ChunkTokens)
-	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Sequence: s.text, Reading: retrieval.Chunk, New: rows, Pos: make([]int32, rows), Len: n})
-	return e.retrieval.Begin(&p.kv)
+	rows, reading := min(n, e.o.ChunkTokens), retrieval.Chunk
+	if readsByLayer(s.text.Policy()) {
+		reading = retrieval.Block
+	}
+	p.kv.Rows = append(p.kv.Rows, retrieval.Rows{Sequence: s.text, Reading: reading, New: rows, Pos: make([]int32, rows), Len: n})
+	err := e.retrieval.Begin(&p.kv)
+	if s.rereads() {
+		for _, r := range s.repetitions(n, 0) {
+			err = cmp.Or(err, e.retrieval.PlanFork(s.text, n, r.rows))
+		}
+	}
+	if steps > 0 {
+		err = cmp.Or(err, e.retrieval.PlanStep(s.text, n+steps-1))
+	}
+	return err
 }

@@ -24,7 +24,7 @@ func TestLongestText(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o.Threads, o.ChunkTokens, o.Context = 1, 32, 1000
 			e := small(t, o)
-			n, err := e.LongestText()
+			n, err := e.LongestText(0)
 			if err != nil || e.KV().Sequences != 0 {
 				t.Fatal(n, err, e.KV())
 			}
@@ -34,8 +34,8 @@ func TestLongestText(t *testing.T) {
 				for i := range under.Tiers {
 					under.Tiers[i].Place = t.TempDir()
 				}
-				want, err := small(t, under).LongestText()
-				if got, gerr := Longest(e.Model(), under); gerr != nil || err != nil || got != want {
+				want, err := small(t, under).LongestText(0)
+				if got, gerr := Longest(e.Model(), under, 0); gerr != nil || err != nil || got != want {
 					t.Errorf("%s: %d tokens without opening anything (%v), want %d (%v)", policy, got, gerr, want, err)
 				}
 			}

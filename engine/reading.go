@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func (s *Session) newReading(ids []int, hooks PrefillHooks) (*PromptReading, err
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("engine: the prompt has no tokens (nothing to predict from): %w", ErrOption)
 	}
-	if err := errors.Join(s.fits(len(ids)), s.room(len(ids))); err != nil {
+	if err := cmp.Or(s.fits(len(ids)), s.fitsAgain(ids), s.room(ids)); err != nil {
 		return nil, err
 	}
 	return &PromptReading{s: s, ids: ids, hooks: hooks}, nil

@@ -64,35 +64,77 @@ func (s *Session) reconstruct(ctx context.Context, dropping *bool) error {
 	return s.endReread(dropping)
 }
 
-// repeatAll reads chunk after chunk again.
-func (s *Session) repeatAll(ctx context.Context, ask policy.Repeats) error {
-	text, n := s.e.o.Repeat, len(s.tokens)
-	if ask.Plain {
-		text = &RepeatText{}
-	}
-	if text == nil {
-		return fmt.Errorf("engine: policy %s reads the prompt again and there are no words to ask for that: %w", s.policy, ErrOption)
-	}
-	prefix := 0
-	if len(text.Prefix) < n && slices.Equal(s.tokens[:len(text.Prefix)], text.Prefix) {
-		prefix = len(text.Prefix)
+// repetition is a part of a prompt that is read again behind it: the tokens at positions from to to-1, in so many rows.
+type repetition struct{ from, to, rows int }
+
+// repetitions are those of a prompt of n tokens whose first prefix are no part of the context; none where nothing would be dropped.
+func (s *Session) repetitions(n, prefix int) (list []repetition) {
+	ask, text := s.asks(n)
+	if ask.None {
+		return nil
 	}
 	for a := prefix; a < n; a += ask.ChunkTokens {
 		b := min(a+ask.ChunkTokens, n)
-		ids := slices.Clone(text.First)
+		rows := len(text.First)
 		if a > prefix {
-			ids = append(slices.Clone(text.Next), s.tokens[max(a-ask.Postfix, prefix):a]...)
+			rows = len(text.Next) + a - max(a-ask.Postfix, prefix)
 		}
-		ids = append(append(ids, text.Suffix...), s.tokens[a:b]...)
-		if n+len(ids) > s.e.o.Context {
+		list = append(list, repetition{a, b, rows + len(text.Suffix) + b - a})
+	}
+	return list
+}
+
+// asks is what the policy wants of a second pass over n tokens, and the words that ask the model for it.
+func (s *Session) asks(n int) (policy.Repeats, RepeatText) {
+	ask := s.text.Policy().Rereader.Repeats(n, s.e.ActingBytesPerToken())
+	if ask.Plain || s.e.o.Repeat == nil {
+		return ask, RepeatText{}
+	}
+	return ask, *s.e.o.Repeat
+}
+
+// before is how many of a prompt's first tokens the template puts there.
+func (t *RepeatText) before(ids []int) int {
+	if n := len(t.Prefix); n < len(ids) && slices.Equal(ids[:n], t.Prefix) {
+		return n
+	}
+	return 0
+}
+
+// fitsAgain refuses a prompt whose second pass does not fit the context, before it is read once.
+func (s *Session) fitsAgain(more []int) error {
+	if !s.rereads() {
+		return nil
+	}
+	ids := slices.Concat(s.tokens, more)
+	ask, text := s.asks(len(ids))
+	for _, r := range s.repetitions(len(ids), text.before(ids)) {
+		if len(ids)+r.rows > s.e.o.Context {
 			less := "a smaller chunk_size takes less"
 			if ask.Plain {
 				less = "want room for the prompt twice"
 			}
 			return fmt.Errorf("engine: policy %s repeats %d tokens behind the prompt's %d, which do not fit the context of %d; %s: %w",
-				s.policy, len(ids), n, s.e.o.Context, less, ErrContext)
+				s.policy, r.rows, len(ids), s.e.o.Context, less, ErrContext)
 		}
-		if err := s.repeatChunk(ctx, ids, ask, int32(a), int32(b)); err != nil {
+	}
+	return nil
+}
+
+// repeatAll reads chunk after chunk again.
+func (s *Session) repeatAll(ctx context.Context, ask policy.Repeats) error {
+	_, text := s.asks(len(s.tokens))
+	if !ask.Plain && s.e.o.Repeat == nil {
+		return fmt.Errorf("engine: policy %s reads the prompt again and there are no words to ask for that: %w", s.policy, ErrOption)
+	}
+	prefix := text.before(s.tokens)
+	for _, r := range s.repetitions(len(s.tokens), prefix) {
+		ids := slices.Clone(text.First)
+		if r.from > prefix {
+			ids = append(slices.Clone(text.Next), s.tokens[max(r.from-ask.Postfix, prefix):r.from]...)
+		}
+		ids = append(append(ids, text.Suffix...), s.tokens[r.from:r.to]...)
+		if err := s.repeatChunk(ctx, ids, ask, int32(r.from), int32(r.to)); err != nil {
 			return err
 		}
 	}

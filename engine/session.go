@@ -97,25 +97,45 @@ func (s *Session) fits(n int) error {
 	return nil
 }
 
-// room refuses a prompt of n tokens whose KV cannot lie in host memory, before it is read, and says which size would do. Where there
+// room refuses a prompt of ids whose KV cannot lie in host memory, before it is read, and says which size would do. Where there
 // is a tier below, each pass is planned; where rows leave on the way, how much is read is known at the end.
-func (s *Session) room(n int) error {
-	e := s.e
-	if e.o.KVBudgetBytes == 0 || e.retrieval.Tiered() || s.text.OnDrives() || readsByLayer(s.text.Policy()) {
+func (s *Session) room(ids []int) error {
+	e, n := s.e, len(ids)
+	if e.o.KVBudgetBytes == 0 || e.retrieval.Tiered() || s.text.OnDrives() || s.text.Policy().Pruner != nil {
 		return nil
 	}
-	size, have := e.kv.BytesFor, len(s.tokens)
+	c := s.course(n, 0)
 	if s.arriving != nil {
-		n, have = have+n, 0
+		c.Have, c.Prompt = 0, c.Have+n
 	}
-	if e.o.WindowOnly && s.text.Plain() {
-		size = func(n int) int64 { return KVBytes(e.m, e.o, n) }
+	return s.roomFor(c)
+}
+
+// course is how the session would read n tokens of a prompt more, and take so many steps behind them.
+func (s *Session) course(n, steps int) kvmanager.Course {
+	c := kvmanager.Course{Have: len(s.tokens), Prompt: n, Steps: steps, Slides: s.e.o.slides(s.text.Plain()), Rows: func(left int) int { return s.text.ChunkRows(left, s.e.o.ChunkTokens) }}
+	c.ByLayer = c.Have == 0 && readsByLayer(s.text.Policy())
+	c.Beside = s.text.WaitingBytes(n)
+	if s.text.Selects() {
+		c.Index = s.text.IndexBytes
 	}
-	more, used := size(have+n)-size(have)+s.text.IndexBytes(have+n)-s.text.IndexBytes(have), e.kv.Stats().InUseBytes
+	if s.rereads() {
+		for _, r := range s.repetitions(c.Have+n, 0) {
+			c.Again = append(c.Again, r.rows)
+		}
+	}
+	return c
+}
+
+// roomFor refuses a course that the budget has no room for.
+func (s *Session) roomFor(c kvmanager.Course) error {
+	e := s.e
+	most, now := e.kv.Most(c)
+	more, used := most-now-s.text.ChargedBytes()-e.kv.SavedBytes(), e.kv.Stats().InUseBytes
 	if e.kv.Room(more) == nil {
 		return nil
 	}
-	return &kvmanager.BudgetError{What: fmt.Sprintf("a prompt of %d tokens", n), NeedBytes: used + more, BudgetBytes: e.o.KVBudgetBytes}
+	return &kvmanager.BudgetError{What: fmt.Sprintf("a prompt of %d tokens", c.Prompt), NeedBytes: used + more, BudgetBytes: e.o.KVBudgetBytes}
 }
 
 // Decode reads one more token; afterwards Logits holds what follows it.

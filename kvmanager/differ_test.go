@@ -230,8 +230,8 @@ func TestSizesOfLayers(t *testing.T) {
 	if m.StateBytes() != 64 || m.BlockBytes() == 0 || m.Shape().Keepers() != 3 || m.Layout(3).KeyDim != 32 || m.Layout(4).ValueInKey != true || !m.DefersAppend() {
 		t.Errorf("%d bytes of state, blocks of %d, layer 3 reads %+v", m.StateBytes(), m.BlockBytes(), m.Layout(3))
 	}
-	if m.Arriving(100) != 0 {
-		t.Error("tokens of floats take more while they arrive")
+	if most, now := m.Most(Course{Prompt: 64, Steps: 6, Rows: func(left int) int { return min(left, 10) }}); most != m.BytesFor(70) || now != 0 {
+		t.Errorf("70 tokens take %d bytes on the way and %d at its end, %d before", most, m.BytesFor(70), now)
 	}
 	if a, b := m.NewHome(), m.NewHome(); a == b {
 		t.Error("two homes have one number")

@@ -53,6 +53,7 @@ type Manager struct {
 	borrower Borrower // of what the budget leaves; nil = nobody
 	lent     int64    // bytes that it may hold
 	account
+	saving    []*States // that have saved states
 	sequences int
 	opened    uint64 // sequences since the start
 	homes     uint64 // sequence numbers of the backing store that were given out
@@ -180,21 +181,6 @@ func (m *Manager) BytesFor(tokens int) int64 {
 		}
 	}
 	return n
-}
-
-// Arriving is what n tokens that are appended at once take more while they arrive, at most: quantised ones fill their layer's window
-// before tiles leave it.
-func (m *Manager) Arriving(n int) int64 {
-	if !m.o.Layout.K.Quantised() && !m.o.Layout.V.Quantised() {
-		return 0
-	}
-	most := int64(0) // of a page in every head of a layer
-	for i := range m.layers {
-		if l := &m.layers[i]; l.heads > 0 {
-			most = max(most, int64(l.heads)*l.classes[residualPages].bytes)
-		}
-	}
-	return int64((n+kvpage.Tile-1)/kvpage.Tile+1) * most
 }
 
 // stamp is a version that no page content had before (invariant 5).

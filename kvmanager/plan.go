@@ -21,6 +21,11 @@ type Growth struct {
 	// cache's staging): the plan leaves them free, and a refusal names a size that holds them. What a quantized cache keeps in full
 	// precision is counted by the plan itself.
 	Beside int64
+	// Had is how many tokens each layer has before the pass, where they are not there: the plan of a text of that length.
+	Had int
+	// ByLayer marks a prompt all of whose rows go through one layer before the next: a later reader of a layer with a window begins
+	// at its first token.
+	ByLayer bool
 }
 
 // tiers is the sequence's layer store, of a cache with a backing store.
@@ -55,6 +60,20 @@ func (k *backing) ring(need []int) int {
 	return ring
 }
 
+// least is the memory of what is read at the same time: a layer, and those before it that a later one reads again.
+func (k *backing) least(need []int) int {
+	shape := k.m.o.Layers
+	held := make([]int, len(need)+1)
+	for layer, n := range need {
+		if shape.Keeps(layer) {
+			for at := layer; at <= shape.LastReader(layer); at++ {
+				held[at] += n
+			}
+		}
+	}
+	return slices.Max(held)
+}
+
 // Plan decides before a pass what stays in host memory and what is streamed. A pass reads the layers in turn, so of every
 // layer the same share stays, its first blocks, and the rest goes through a ring of two layers: one that is computed with
 // and one that is on its way. ErrBudget, with the numbers, where not even one layer fits.
@@ -75,21 +94,21 @@ func (m *Manager) Plan(pass []Growth) error {
 func (k *backing) plan(pass []Growth) error {
 	m := k.m
 	need, stay := k.needs(pass)
-	sum, most, ring := 0, 0, k.ring(need)
-	for layer, n := range need {
+	sum, most, ring := 0, k.least(need), k.ring(need)
+	for layer := range need {
 		sum += stay[layer]
-		most = max(most, n)
 	}
 	apart := k.apart(pass)
-	left := apart + k.beside(pass)
-	have := k.unitsFree(pass) - left
+	have := k.unitsFree(pass) - apart
 	if have < sum {
 		if err := k.clearOthers(pass); err != nil {
 			return err
 		}
-		have = k.unitsFree(pass) - left
+		have = k.unitsFree(pass) - apart
 	}
-	for want := max(ring, sum); have < want && m.cachesYield(); have = k.unitsFree(pass) - left {
+	for want := max(ring, sum); have < want && m.cachesYield(); have = k.unitsFree(pass) - apart {
+	}
+	for ; have < most && m.statesYield(); have = k.unitsFree(pass) - apart {
 	}
 	if have < most {
 		return k.tooSmall(most, apart, have+apart)
@@ -118,10 +137,13 @@ func (m *Manager) Spare(x Growth) int64 {
 	}
 	pass := []Growth{x}
 	need, _ := m.backing.needs(pass)
-	units := m.backing.ring(need) + m.backing.apart(pass) + m.backing.beside(pass)
-	left := m.o.BudgetBytes - m.charged - int64(units)*m.unit
+	units := m.backing.ring(need) + m.backing.apart(pass)
+	left := m.o.BudgetBytes - m.charged - int64(units)*m.unit - m.backing.beside(pass)
 	for _, c := range m.caches {
 		left += c.Bytes()
+	}
+	for _, t := range m.backing.sequences {
+		left -= t.s.enc.bytes() // of which the pass counts what is to come
 	}
 	return left
 }
@@ -200,8 +222,8 @@ func (e Growth) blocks(layer int) int {
 		return 0
 	}
 	t := m.o.Layout.Tokens
-	n := max(e.Tokens, e.Seq.lists.most(layer)+e.Rows)
-	if w := m.sliding(layer); w > 0 {
+	n := max(e.Tokens, max(e.Had, e.Seq.lists.most(layer))+e.Rows)
+	if w := m.sliding(layer); w > 0 && !(e.ByLayer && m.o.Layers.LastReader(layer) != layer) {
 		n = min(n, w+e.Rows+t)
 	}
 	return (n + t - 1) / t
@@ -231,16 +253,16 @@ func (k *backing) apart(pass []Growth) int {
 	return n
 }
 
-// beside is the units of memory that make room for what will be charged.
-func (k *backing) beside(pass []Growth) int {
-	bytes := int64(0)
+// beside is the bytes that will be charged.
+func (k *backing) beside(pass []Growth) (bytes int64) {
 	for _, e := range pass {
-		bytes += e.Beside + e.Seq.enc.growth(e.Rows, max(e.Tokens, e.Seq.lists.longest()+e.Rows))
+		bytes += e.Beside + e.Seq.enc.growth(e.Rows, max(e.Tokens, max(e.Had, e.Seq.lists.longest())+e.Rows))
 	}
-	return int((bytes + k.m.unit - 1) / k.m.unit)
+	return bytes
 }
 
-// unitsFree is how many units of memory the pass may have, what its sequences hold now included.
+// unitsFree is how many units of memory the pass may have beside what will be charged, what its sequences hold now included. What is charged
+// already and what will be are one sum here, so that rounding to units does not depend on how far a text is.
 func (k *backing) unitsFree(pass []Growth) int {
 	m := k.m
 	if m.o.BudgetBytes == 0 {
@@ -260,7 +282,11 @@ func (k *backing) unitsFree(pass []Growth) int {
 			}
 		}
 	}
-	return int((m.o.BudgetBytes-m.inUse)/m.unit) + mine
+	free := m.o.BudgetBytes - m.inUse - k.beside(pass)
+	if free < 0 {
+		free -= m.unit - 1 // rounded down
+	}
+	return int(free/m.unit) + mine
 }
 
 // clearOthers lets the blocks of sequences that are not in the pass leave memory, those too that are on their way.

@@ -30,14 +30,20 @@ func (m *Manager) Refund(bytes int64) {
 func (m *Manager) makeRoom(bytes int64) error {
 	for {
 		err := m.Room(bytes)
-		if err == nil || m.backing == nil {
+		if err == nil {
+			return nil
+		}
+		if m.backing == nil {
+			if m.statesYield() {
+				continue
+			}
 			return err
 		}
 		some, rerr := m.backing.reclaim()
 		if rerr != nil {
 			return fmt.Errorf("kvmanager: making room in host memory: %w", rerr)
 		}
-		if !some && !m.cachesYield() {
+		if !some && !m.cachesYield() && !m.statesYield() {
 			return err
 		}
 	}

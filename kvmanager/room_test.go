@@ -153,7 +153,7 @@ func TestPlansStayWithinTheBudget(t *testing.T) {
 				seqs, pass = append(seqs, s), append(pass, g)
 			}
 			need, _ := m.backing.needs(pass)
-			left := blocks - m.backing.apart(pass) - m.backing.beside(pass)
+			left := blocks - m.backing.apart(pass) - int(m.backing.beside(pass)/m.unit)
 			err = m.Plan(pass)
 			if refused := left < slices.Max(need); refused != errors.Is(err, ErrBudget) || !refused && err != nil {
 				t.Fatalf("%d of %d blocks are left for layers of %v: %v", left, blocks, need, err)
@@ -170,7 +170,7 @@ func TestPlansStayWithinTheBudget(t *testing.T) {
 			if all := need[0] + need[1]; err == nil && staying > max(left, 0) || err == nil && staying < all && staying+slices.Max(need) > max(left, all) {
 				t.Fatalf("%d blocks are to stay of %d, %d are free", staying, all, left)
 			}
-			if spare := m.Spare(pass[0]); len(pass) == 1 && spare != int64(blocks)*4096-int64(m.backing.ring(need)+m.backing.apart(pass)+m.backing.beside(pass))*4096 {
+			if spare := m.Spare(pass[0]); len(pass) == 1 && spare != int64(blocks)*4096-int64(m.backing.ring(need)+m.backing.apart(pass))*4096-m.backing.beside(pass) {
 				t.Fatalf("%d bytes are spare", spare)
 			}
 			for _, s := range seqs {

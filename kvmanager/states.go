@@ -129,7 +129,34 @@ func (x *States) Save() {
 		return
 	}
 	x.saved = append(x.saved, &stateCopy{at: x.now.at, data: slices.Clone(x.now.data), users: 1})
+	if !slices.Contains(x.m.saving, x) {
+		x.m.saving = append(x.m.saving, x)
+	}
 	slices.SortFunc(x.saved, func(a, b *stateCopy) int { return int(a.at - b.at) })
+}
+
+// yield drops a saved state that nobody else has and that is not pinned, to make room for what a text cannot do without; false = there is none.
+func (x *States) yield() bool {
+	i := slices.IndexFunc(x.saved, func(c *stateCopy) bool { return c.at != x.pin && c.users == 1 })
+	if i >= 0 {
+		x.dropSaved(i)
+	}
+	return i >= 0
+}
+
+// statesYield lets a sequence give a saved state back.
+func (m *Manager) statesYield() bool { return slices.ContainsFunc(m.saving, (*States).yield) }
+
+// SavedBytes is what saved states take that give way to what needs the room.
+func (m *Manager) SavedBytes() (bytes int64) {
+	for _, x := range m.saving {
+		for _, c := range x.saved {
+			if c.at != x.pin && c.users == 1 {
+				bytes += m.StateBytes()
+			}
+		}
+	}
+	return bytes
 }
 
 // Pin is Save of a state that stays while the text does: the text is never taken back to before it.
@@ -211,6 +238,7 @@ func (x *States) free() {
 	if x.home != 0 {
 		x.m.note(x.dropStored(x.m.backing))
 	}
+	x.m.saving = slices.DeleteFunc(x.m.saving, func(s *States) bool { return s == x })
 	*x = States{m: x.m}
 }
 

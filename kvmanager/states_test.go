@@ -176,10 +176,11 @@ func TestStateBudget(t *testing.T) {
 	if _, err := s.Fork(); !errors.Is(err, ErrBudget) {
 		t.Errorf("a fork without room: %v", err)
 	}
-	steps(192, "no room for a fork")
+	steps(160, "no room for a fork, for which what s alone has saved went")
 	if _, _, err := m.NewSequence().States().Layer(0); !errors.Is(err, ErrBudget) {
 		t.Errorf("a text without room: %v", err)
 	}
+	steps(160, "what a fork has saved too stays")
 	s.Free()
 	steps(96, "the fork alone")
 	f.Free()

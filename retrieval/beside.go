@@ -15,7 +15,7 @@ func (t *Sequence) tokensAfter(x *kvmanager.Growth) int {
 	if x.Tokens > 0 {
 		return max(x.Tokens, int(t.read)+x.Rows) + firstSteps
 	}
-	return int(t.read) + x.Rows
+	return max(int(t.read), x.Had) + x.Rows
 }
 
 // beside is what the index of n tokens takes beyond what is charged of it; nil has none.
@@ -23,19 +23,26 @@ func (s *selector) beside(n int) int64 {
 	if s == nil {
 		return 0
 	}
-	shape, sketch := &s.t.f.o.Shape, s.t.obs.needs.Sketch
+	shape := &s.t.f.o.Shape
 	var bytes, below int64
 	tile := 0
 	for layer := range shape.Layers {
 		if !s.t.Acts(layer) {
 			continue
 		}
-		kv, elem := shape.kv(layer), s.t.f.o.KV.Layout(layer).K
-		size := keyindex.MostSize(sketch, kv.KeyDim, n, s.below != nil, elem)
-		bytes += size.Bytes*int64(kv.Heads) + keyindex.MostJoint(sketch, kv.Heads, kv.KeyDim, n, elem)
+		size := s.most(layer, n)
+		bytes += size.Bytes
 		below, tile = max(below, size.Below), max(tile, size.Tile)
 	}
 	return max(bytes-s.charged, 0) + max(s.below.MostBytesOf(below, tile)-s.below.Charged(), 0)
+}
+
+// most is what the index of n tokens of a layer takes: all heads' in memory, a head's below.
+func (s *selector) most(layer, n int) keyindex.Size {
+	sketch, kv, elem := s.t.obs.needs.Sketch, s.t.f.o.Shape.kv(layer), s.t.f.o.KV.Layout(layer).K
+	size := keyindex.MostSize(sketch, kv.KeyDim, n, s.below != nil, elem)
+	size.Bytes = size.Bytes*int64(kv.Heads) + keyindex.MostJoint(sketch, kv.Heads, kv.KeyDim, n, elem)
+	return size
 }
 
 // beside is the bytes that a pass, or the prompt that it is part of with its first steps, charges beside pages: the index, the
@@ -94,13 +101,21 @@ func (b *cacheBudget) blocks(tokens int) int64 {
 	return int64((tokens+t-1)/t+1) * int64(b.c.t.f.o.KV.BlockBytes())
 }
 
-// waiting is the bytes of a prompt's hidden rows that leave on the way and are kept, at most: whoever keeps them charges them.
-func (r *Rows) waiting() int64 {
-	t := r.Sequence
-	if !r.Reading.byLayer() || !t.set.Follows() {
+// WaitingBytes is the bytes of the hidden rows of a prompt of n tokens that leave on the way and are kept, at most: whoever keeps them charges
+// them.
+func (t *Sequence) WaitingBytes(n int) int64 {
+	if !t.set.Follows() {
 		return 0
 	}
-	return int64(t.set.Pruner.Leaving(r.Len, t.f.kvBytesPerToken())) * int64(4*t.f.o.Shape.RowWidth)
+	return int64(t.set.Pruner.Leaving(n, t.f.kvBytesPerToken())) * int64(4*t.f.o.Shape.RowWidth)
+}
+
+// waiting is that of rows in a pass.
+func (r *Rows) waiting() int64 {
+	if !r.Reading.byLayer() {
+		return 0
+	}
+	return r.Sequence.WaitingBytes(r.Len)
 }
 
 // most is how many tokens of a KV head a step reads from the cache at most, in runs of how many, and whether it reads a layer

@@ -33,7 +33,10 @@ func TestPlansHoldWhatComes(t *testing.T) {
 				if x.sel == nil {
 					t.Fatal("nothing selects")
 				}
-				index := x.IndexBytes(n)
+				index := x.sel.below.MostBytesOf(0, 0)
+				for layer := range s.shared.o.Shape.Layers {
+					index += x.IndexBytes(layer, n, n)
+				}
 				if err := s.prompt(x, n, 64); err != nil {
 					t.Fatal(err)
 				}

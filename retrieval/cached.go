@@ -71,7 +71,7 @@ func (c *cached) growth(x kvmanager.Growth) kvmanager.Growth {
 		x.Cached[layer] = l.selects && !(decode && l.whole)
 	}
 	if x.Beside = c.budget.beside(&x); x.Tokens == 0 {
-		x.Beside += c.budget.late(int(c.t.read)) + c.budget.grouped(&x)
+		x.Beside += c.budget.late(max(int(c.t.read), x.Had)) + max(c.budget.grouped(&x), c.budget.grouping(x.Had))
 	}
 	return x
 }

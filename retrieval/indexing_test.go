@@ -107,7 +107,7 @@ func TestIndexerChoosesForEveryRow(t *testing.T) {
 						ref.compareOutput(t, x.layerOut(layer), at, [][]int32{want, want}, nil)
 					}
 				}
-				if x.Causal() != true || x.Plain() || !x.Indexes(1) || x.IndexBytes(prompt) < x.SketchBytes() {
+				if x.Causal() != true || x.Plain() || !x.Indexes(1) || x.IndexBytes(0, prompt, prompt)+x.IndexBytes(1, prompt, prompt)+x.IndexBytes(2, prompt, prompt) < x.SketchBytes() {
 					t.Error("what a text under the indexer is")
 				}
 			})

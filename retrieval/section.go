@@ -14,7 +14,7 @@ func (f *Shared) HoldRows(t *Sequence, rows, total, rowBytes int) (n int) {
 	}
 	n = rows
 	if b := f.o.BudgetBytes; b > 0 {
-		x := t.res.growth(kvmanager.Growth{Seq: t.seq, Rows: f.o.ChunkTokens, Tokens: total})
+		x := t.res.growth(kvmanager.Growth{Seq: t.seq, Rows: f.o.ChunkTokens, Tokens: total, ByLayer: true})
 		x.Beside += f.indexGrowth(int(t.read), total)
 		n = int(min(int64(rows), b/rowsShare/int64(rowBytes), max(0, f.o.KV.Spare(x))/int64(rowBytes)))
 	}

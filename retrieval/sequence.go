@@ -129,12 +129,24 @@ func (t *Sequence) Truncate(n int32) error {
 // SketchBytes is the memory of what the policy scans instead of the keys.
 func (t *Sequence) SketchBytes() int64 { return t.sel.indexBytes() }
 
-// IndexBytes is the most that what the policy scans takes in host memory once n tokens were read.
-func (t *Sequence) IndexBytes(n int) int64 {
+// IndexBytes is the most that what the policy scans of a layer takes in host memory once n tokens were read, the first of them a prompt;
+// nothing before the prompt's end, nor where its hashes have no tokens to be trained on.
+func (t *Sequence) IndexBytes(layer, prompt, n int) int64 {
+	if t.sel == nil || !t.Acts(layer) {
+		return 0
+	}
+	if sketch := &t.obs.needs.Sketch; sketch.Kind == policy.SketchHashes && prompt <= sketch.Sinks+sketch.Recent {
+		return 0
+	}
+	return t.sel.most(layer, n).Bytes
+}
+
+// ChargedBytes is what of that counts against the budget now.
+func (t *Sequence) ChargedBytes() int64 {
 	if t.sel == nil {
 		return 0
 	}
-	return t.sel.beside(n) + t.sel.charged
+	return t.sel.charged
 }
 
 // StepReads are the tokens that decode attention read, and of how many layers and KV heads.

@@ -200,7 +200,7 @@ func (f *Shared) Begin(passes ...*Pass) error {
 	for _, p := range passes {
 		for i := range p.Rows {
 			r := &p.Rows[i]
-			x := kvmanager.Growth{Seq: r.Sequence.seq, Rows: len(r.Pos)}
+			x := kvmanager.Growth{Seq: r.Sequence.seq, Rows: len(r.Pos), ByLayer: r.Reading.byLayer()}
 			if r.Reading.Prompt() {
 				x.Tokens = r.Len
 			} else {
@@ -226,6 +226,20 @@ func (f *Shared) Begin(passes ...*Pass) error {
 		return err
 	}
 	return f.o.KV.Plan(f.growths)
+}
+
+// PlanStep plans a step of an empty text as if it had so many tokens.
+func (f *Shared) PlanStep(t *Sequence, had int) error {
+	x := t.res.growth(kvmanager.Growth{Seq: t.seq, Rows: 1, Had: had})
+	x.Beside += f.indexGrowth(0, had+1)
+	return f.o.KV.Plan([]kvmanager.Growth{x})
+}
+
+// PlanFork plans a pass of a fork of an empty text as if that had so many tokens: it adds so many more.
+func (f *Shared) PlanFork(t *Sequence, had, more int) error {
+	x := streamed{resident{t}}.growth(kvmanager.Growth{Seq: t.seq, Rows: min(more, f.o.ChunkTokens), Tokens: had + more})
+	x.Beside += f.indexGrowth(0, had) + f.indexGrowth(0, had+more) + f.o.KV.TailBytes(had) + 2*f.o.KV.StateBytes()
+	return f.o.KV.Plan([]kvmanager.Growth{x})
 }
 
 // indexGrowth is what the store's index of a text takes more when it has grown from some tokens to more: chargeStore will count it.

@@ -105,7 +105,7 @@ func New(o Options) (*Server, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
-	if n, err := o.Engine.LongestText(); err != nil {
+	if n, err := o.Engine.LongestText(0); err != nil {
 		return nil, fmt.Errorf("serve: what the tiers hold: %w", err)
 	} else if want := min(usefulTokens, o.Engine.Options().Context); n < want {
 		return nil, fmt.Errorf("serve: the memory given holds %d tokens of a text's KV, want %d at least for a prompt and its answer: a larger host=SIZE would do, %s: %w", n, want, kvmanager.Roomier(o.Engine.KVBelowHost()), kvmanager.ErrBudget)

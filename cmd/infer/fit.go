@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,7 @@ type fitCommand struct {
 	load   loadFlags
 	kv     kvFlags
 	batch  int
+	answer int
 	memory string
 	asked  bool // a context, tiers, a policy or a batch were named: the answer is yes or no
 	asJSON bool
@@ -57,6 +59,7 @@ func newFit(a *app) *cobra.Command {
 	c.kv.add(cmd)
 	p := cmd.Flags()
 	p.IntVar(&c.batch, "batch", 1, "texts at a time, which share the memory")
+	p.IntVarP(&c.answer, "max-tokens", "n", 0, "of --context, tokens that are generated: the others are the prompt (default: all are)")
 	p.StringVar(&c.memory, "memory", "", "memory to fit into, such as 4GiB (default: what this machine has free)")
 	p.BoolVar(&c.asJSON, "json", false, "print one JSON object")
 	return cmd
@@ -66,6 +69,9 @@ func newFit(a *app) *cobra.Command {
 func (c *fitCommand) options() (o terrace.Options, memory int64, err error) {
 	if c.batch < 1 {
 		return o, 0, usageErrorf("--batch %d: want 1 or more", c.batch)
+	}
+	if c.answer < 0 {
+		return o, 0, usageErrorf("--max-tokens %d: want 0 or more", c.answer)
 	}
 	if _, err := policy.Parse(c.kv.policy); err != nil {
 		return o, 0, usageErrorf("--policy %s: %v", c.kv.policy, err)
@@ -97,17 +103,24 @@ func (c *fitCommand) run() error {
 		return err
 	}
 	defer l.close()
+	if memory > 0 { // as commands with --memory do before they divide it
+		debug.FreeOSMemory()
+		forgetProgram()
+	}
 	r, err := l.file.Fit(o, memory)
 	if err != nil {
 		return err
 	}
 	answer := fitAnswer{fitReport: r, Headers: !l.whole}
-	plan, streams, noPlan := l.planned(o, r)
+	plan, streams, noPlan := l.planned(o, r, memory > 0)
 	if streams {
 		answer.Plan = &plan
 	}
-	if c.asked && !streams && noPlan == nil {
-		if err := c.judge(l, o, &answer); err != nil {
+	switch {
+	case c.asked && noPlan != nil:
+		answer.Fits, answer.why = new(bool), noPlan.Error()
+	case c.asked:
+		if err := c.judge(l, o, &answer, plan); err != nil {
 			return err
 		}
 	}
@@ -142,9 +155,13 @@ type fitAnswer struct {
 }
 
 // judge says whether the texts that were asked for fit.
-func (c *fitCommand) judge(l *loaded, o terrace.Options, a *fitAnswer) error {
+func (c *fitCommand) judge(l *loaded, o terrace.Options, a *fitAnswer, plan terrace.Plan) error {
 	fixed := a.ProgramBytes + a.WeightsBytes + a.BuffersBytes + int64(a.Texts)*a.TablesBytes
-	longest, err := l.file.Longest(o, a.MemoryBytes-fixed)
+	room := a.MemoryBytes - fixed
+	if plan.MemoryBytes > 0 {
+		room = plan.KVBytes
+	}
+	longest, err := l.file.LongestText(o, room, c.answer)
 	if err != nil {
 		return err
 	}
@@ -156,7 +173,7 @@ func (c *fitCommand) judge(l *loaded, o terrace.Options, a *fitAnswer) error {
 	if tiers, err := parseTiers(c.kv.tiers); err != nil {
 		return err
 	} else if host := tier.HostBytes(tiers); host > 0 {
-		if a.TotalBytes = fixed + host; a.TotalBytes > a.MemoryBytes {
+		if a.TotalBytes = fixed + host; a.TotalBytes > a.MemoryBytes && plan.MemoryBytes == 0 {
 			fits = false
 			a.why = fmt.Sprintf("the process needs %s beside its tier's %s, %s is given", units.FormatBytes(fixed), units.FormatBytes(host), units.FormatBytes(a.MemoryBytes))
 		}
@@ -211,13 +228,14 @@ func (c *fitCommand) printFit(l *loaded, r *fitAnswer) error {
 // fitReport is embedded in what is printed.
 type fitReport = fit.Report
 
-// planned is how memory would be divided where the whole model does not fit; err says that not even a part of it does.
-func (l *loaded) planned(o terrace.Options, r fit.Report) (p terrace.Plan, streams bool, err error) {
-	if r.LongestContext > 0 || o.Backend != "" && o.Backend != "native" || len(l.adapters) > 0 {
+// planned is how --memory would divide the memory, where it is given and where the whole model does not fit what is free; err says that not
+// even a part of it does, streams that a part of it has to be read as it is needed.
+func (l *loaded) planned(o terrace.Options, r fit.Report, given bool) (p terrace.Plan, streams bool, err error) {
+	if !given && r.LongestContext > 0 || o.Backend != "" && o.Backend != "native" || len(l.adapters) > 0 {
 		return p, false, nil
 	}
 	p, err = l.file.Plan(o, r.MemoryBytes)
-	return p, err == nil, err
+	return p, err == nil && (p.StepBytes > 0 || r.LongestContext == 0), err
 }
 
 // printPlan says what --memory would do.

@@ -256,7 +256,7 @@ func (c *serveCommand) noticeRoom(e *engine.Engine) error {
 	if o.KVBudgetBytes == 0 {
 		return nil
 	}
-	n, err := e.LongestText()
+	n, err := e.LongestText(0)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,9 @@ func (f *File) Fit(o Options, memory int64) (r fit.Report, err error) {
 // Longest is how many tokens of each of Options.Batch texts at a time fit under Options.Policy, prompt and answer: in Options.Tiers, of
 // which nothing is made, or, where those name no host memory, in so many bytes. Errors are ErrModel, ErrPolicy and ErrOption; under a
 // policy that decomposes the model's queries or keys first, and for a drive, there is no answer (ErrOption).
-func (f *File) Longest(o Options, roomBytes int64) (int, error) { return f.LongestText(o, roomBytes, 0) }
+func (f *File) Longest(o Options, roomBytes int64) (int, error) {
+	return f.LongestText(o, roomBytes, 0)
+}
 
 // LongestText is Longest of texts whose last so many tokens are generated, and the others the prompt.
 func (f *File) LongestText(o Options, roomBytes int64, answer int) (int, error) {

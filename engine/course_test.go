@@ -166,3 +166,34 @@ func TestForetold(t *testing.T) {
 		t.Errorf("%d of %d settings were possible", ran, cases)
 	}
 }
+
+// TestStepMost: what steps have taken of a session's own is what the cache has had at most, where nobody else has any.
+func TestStepMost(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]Options{"plain": {}, "drops": {Policy: "h2o:budget=64"}, "selects": {Policy: "quest:budget=64"}, "int8": {KVTypeSet: true, KType: kvpage.I8, VType: kvpage.I8, KVWindow: 32}} {
+		for _, m := range []*model.Model{sharedModel(t, fakes.Small(t)), fakes.Mixed(3)} {
+			if o.KVTypeSet && m.Cache().StateBytes() > 0 {
+				continue // its latent keys have no such type
+			}
+			o.Threads, o.ChunkTokens = 1, 64
+			e := openOn(t, m, o)
+			s, err := e.NewSession(e.Policy())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Prefill(t.Context(), fakes.IDs(100, 1), PrefillHooks{}); err != nil {
+				t.Fatal(err)
+			}
+			e.ResetKVPeak()
+			for _, id := range fakes.IDs(50, 2) {
+				if err := s.Decode(id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if own, all := s.KVUse().StepMost, e.KV().PeakBytes; own != all {
+				t.Errorf("%s: steps took %d bytes, the cache had %d", name, own, all)
+			}
+		}
+	}
+}

@@ -155,6 +155,7 @@ type KVUse struct {
 	TokensRead  float64 // by a decode step, a layer and KV head, on average; 0 before the first
 	StepKV      float64 // bytes of K and V that a decode step reads over all layers, on average
 	StepScanned float64 // bytes that it scans to choose them
+	StepMost    int64   // bytes that a decode step has taken of the cache's budget at most, whatever other sessions had
 	Swaps       SwapUse // of a policy that prunes rows
 	Repeats     RepeatUse
 }
@@ -167,7 +168,7 @@ func (u KVUse) HeldBytes() int64 {
 // KVUse reports what the session holds now.
 func (s *Session) KVUse() KVUse {
 	seq, lists := s.text.Seq(), s.e.cache.KVHeads()
-	u := KVUse{Bytes: seq.Bytes(), SketchBytes: s.text.SketchBytes(), Swaps: s.revival.usage(), Repeats: s.repeats}
+	u := KVUse{Bytes: seq.Bytes(), SketchBytes: s.text.SketchBytes(), StepMost: s.text.StepMost(), Swaps: s.revival.usage(), Repeats: s.repeats}
 	held := 0
 	for layer := range s.e.cache {
 		for g := range s.e.cache[layer].KV.Heads {

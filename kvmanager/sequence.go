@@ -24,6 +24,7 @@ type Sequence struct {
 	swaps  Swaps
 	slid   int32 // the lowest position that Truncate can cut at, but for 0
 	states States
+	most   int64 // TakeMost
 	closed bool
 }
 
@@ -177,7 +178,25 @@ func (s *Sequence) reserve(layer, n int) error {
 		s.enc.unreserve(layer)
 		return errors.Join(err, s.store.unreserve(layer))
 	}
+	s.most = max(s.most, s.taken())
 	return nil
+}
+
+// taken is what the sequence takes of the budget: pages, shared ones included, and states.
+func (s *Sequence) taken() int64 {
+	states := int64(len(s.states.saved))
+	if s.states.now.data != nil {
+		states += 2
+	}
+	return s.Bytes() + states*s.m.StateBytes()
+}
+
+// TakeMost is the most that the sequence has taken while tokens came since the last call, in bytes: of a budget that it shares its own part, what lies
+// beside its pages and states left out.
+func (s *Sequence) TakeMost() int64 {
+	most := max(s.most, s.taken())
+	s.most = 0
+	return most
 }
 
 // Keep drops every token of a layer and head but those at the given indices (ascending, in token order) and frees the pages

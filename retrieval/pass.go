@@ -380,16 +380,21 @@ func (p *Pass) End() {
 			continue
 		}
 		if r.Reading == Step {
+			before := r.Sequence.seq.TakeMost() + r.Sequence.ChargedBytes()
 			if err := r.Sequence.res.stepped(int(r.Sequence.read) + r.New); err != nil {
 				p.fail(i, err)
 				continue
 			}
+			r.Sequence.stepMost = max(r.Sequence.stepMost, before, r.Sequence.seq.TakeMost()+r.Sequence.ChargedBytes())
 			r.Sequence.sel.stepped()
 		}
 		r.Sequence.read += int32(r.New)
 		r.Sequence.seq.States().Commit(r.Sequence.read)
 		if p.f.o.WindowOnly && r.Sequence.Plain() {
 			r.Sequence.seq.Slide(r.certain())
+		}
+		if r.Reading != Step {
+			r.Sequence.seq.TakeMost()
 		}
 		if r.Reading == LastChunk && r.Sequence.set.Keeper != nil {
 			p.f.o.KV.Release() // what the policy dropped is not to stay resident

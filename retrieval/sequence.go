@@ -31,6 +31,7 @@ type Sequence struct {
 
 	stepReads, stepTokens int64 // by decode attention: layers and KV heads, and tokens in them
 	stepBytes             int64 // K and V of those tokens
+	stepMost              int64 // bytes of host memory that a step has taken
 }
 
 // SequenceOptions say under what a text is read.
@@ -156,6 +157,9 @@ func (t *Sequence) StepReads() (tokens, headsRead int64) { return t.stepTokens, 
 // and what the policy scanned to choose them (sketches, bounds, codes; keys, where it scores with these), once a KV head however
 // many query heads share it, and wherever they lay. What a drive scores where it lies is not in it.
 func (t *Sequence) StepBytes() (kv, scanned int64) { return t.stepBytes, scannedBytes(t.sel) }
+
+// StepMost is the most bytes of host memory that the text had in a decode step, whatever others had: pages, states and what the policy scans.
+func (t *Sequence) StepMost() int64 { return t.stepMost }
 
 // CountReads adds what a decode step reads of a layer.
 func (t *Sequence) CountReads(layer int, seq *attention.Seq) {

@@ -163,22 +163,18 @@ func (s *engineSession) note() {
 }
 
 // bytes are the most KV bytes by tier, at any moment and since the prompt was read. On lower tiers one sample runs at a time, and
-// shares no prompt: what the tiers hold is its own. So is the engine's peak in host memory, which counts all that the session takes
-// beside its pages. Where the prompt was shared the peak is what the policy would have taken alone, up to the pages of the last
-// rows: the shared part, or what it held later. The engine's own would count both, and the other samples of a batch: there the
-// peak is the session's own, without what a step drops again and without forks.
+// shares no prompt: what the tiers hold is its own. In host memory the peak is the session's own, of the prompt and of steps, so that it does not
+// depend on which samples and forks run beside it. Where the prompt was shared it is what the policy would have taken alone, up to the pages of
+// the last rows: the shared part, or what it held later.
 func (s *engineSession) bytes() (peak, held map[string]int64) {
 	if s.below != nil {
 		return s.e.TierUse().PeakBytes, maps.Clone(s.below)
 	}
 	use := s.s.KVUse()
 	beside := use.HeldBytes() - use.Bytes
-	most := s.e.KV().PeakBytes
-	switch {
-	case s.base > 0:
+	most := max(s.reading, use.StepMost+use.Swaps.AuxBytes+use.Swaps.ParkedBytes)
+	if s.base > 0 {
 		most = max(s.base, s.held) + beside
-	case s.r.work != nil:
-		most = max(s.reading, s.held) + beside
 	}
 	return map[string]int64{string(tier.Host): most}, map[string]int64{string(tier.Host): s.held + beside}
 }

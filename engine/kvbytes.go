@@ -55,9 +55,9 @@ func KVBytes(m *model.Model, o Options, n int) int64 {
 	if err != nil {
 		return 0 // Open says so
 	}
-	most, _ := kv.Most(kvmanager.Course{Prompt: n, Slides: o.slides(true), Rows: func(left int) int { return min(left, o.ChunkTokens) }})
+	most, _ := kv.Most(kvmanager.Course{Prompt: n, Slides: slides(&o, true), Rows: func(left int) int { return min(left, o.ChunkTokens) }})
 	return most
 }
 
 // slides reports whether a text, plain or under a policy that acts, keeps windows only.
-func (o *Options) slides(plain bool) bool { return plain && o.WindowOnly && o.Backend == "native" }
+func slides(o *Options, plain bool) bool { return plain && o.WindowOnly && o.Backend == "native" }

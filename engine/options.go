@@ -143,7 +143,7 @@ func (o *Options) checkFollow(spec *policy.Spec) error {
 
 // underWayBytes is how much may be under way between host memory and a tier below it: what is staged for it counts as host
 // memory, so that little of that means little of this.
-func (o *Options) underWayBytes() int64 {
+func underWayBytes(o *Options) int64 {
 	const most, least = 2 << 20, 64 << 10
 	if o.KVBudgetBytes == 0 {
 		return most

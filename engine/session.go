@@ -113,7 +113,7 @@ func (s *Session) room(ids []int) error {
 
 // course is how the session would read n tokens of a prompt more, and take so many steps behind them.
 func (s *Session) course(n, steps int) kvmanager.Course {
-	c := kvmanager.Course{Have: len(s.tokens), Prompt: n, Steps: steps, Slides: s.e.o.slides(s.text.Plain()), Rows: func(left int) int { return s.text.ChunkRows(left, s.e.o.ChunkTokens) }}
+	c := kvmanager.Course{Have: len(s.tokens), Prompt: n, Steps: steps, Slides: slides(&s.e.o, s.text.Plain()), Rows: func(left int) int { return s.text.ChunkRows(left, s.e.o.ChunkTokens) }}
 	c.ByLayer = c.Have == 0 && readsByLayer(s.text.Policy())
 	c.Beside = s.text.WaitingBytes(n)
 	if s.text.Selects() {

@@ -61,7 +61,7 @@ func (e *Engine) openTiers() error {
 		store, owned = rows.on(store, e), true
 	}
 	if store != nil {
-		e.tiers = &tiers{store: store, rows: rows, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, Clock: o.Machine.Clock, DepthBytes: o.underWayBytes()}), owned: owned}
+		e.tiers = &tiers{store: store, rows: rows, queue: offload.NewQueue(store, offload.QueueOptions{Trace: o.Trace, Clock: o.Machine.Clock, DepthBytes: underWayBytes(o)}), owned: owned}
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (e *Engine) openStore(t tier.Tier, above int, shape offload.Shape) (offload
 	switch t.Kind {
 	case tier.SSD:
 		needs := e.policy.Needs()
-		s, err := offload.OpenSSD(shape, offload.SSDOptions{Name: tier.LevelName(tier.SSD, above), FS: e.o.Machine.Disk, Clock: e.o.Machine.Clock, Dir: t.Place, CapacityBytes: t.CapacityBytes, GapBytes: t.GapBytes, Share: e.besideWeights(t.Place), NoDirect: t.Buffered, MaxIOBytes: int(e.o.underWayBytes()/8) / 4096 * 4096,
+		s, err := offload.OpenSSD(shape, offload.SSDOptions{Name: tier.LevelName(tier.SSD, above), FS: e.o.Machine.Disk, Clock: e.o.Machine.Clock, Dir: t.Place, CapacityBytes: t.CapacityBytes, GapBytes: t.GapBytes, Share: e.besideWeights(t.Place), NoDirect: t.Buffered, MaxIOBytes: int(underWayBytes(&e.o)/8) / 4096 * 4096,
 			TokenRows: needs.TokenGranularity && (needs.SharedAcrossHeads || needs.SinglesByHead) && shape.Page.TokenMajor && !shape.Page.K.Quantised() && !shape.Page.V.Quantised()})
 		if err != nil {
 			return nil, fmt.Errorf("engine: tier ssd=%s: %w", t.Place, err)

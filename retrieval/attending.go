@@ -117,7 +117,7 @@ func (a *attending) prompted(layer, rows int) error {
 		return fmt.Errorf("retrieval: a layer of the prompt on its way to the drives: %w", err)
 	}
 	a.down = s
-	a.t.f.begin(func() {
+	inBackground(a.t.f, func() {
 		defer close(s.done)
 		defer a.t.f.o.Trace.Layer(trace.Write, "prompt to drives", layer).End()
 		s.err = guard.Run(func() error { return a.drives.Append(context.Background(), a.home, layer, 0, n, keys, values) })
@@ -130,7 +130,7 @@ func (a *attending) sent() error {
 	if a.down == nil {
 		return nil
 	}
-	a.t.f.await(a.down.done)
+	waitFor(a.t.f, a.down.done)
 	err := a.down.err
 	a.t.f.o.KV.Refund(a.down.bytes)
 	a.down = nil
@@ -205,7 +205,7 @@ func (a *attending) ask(layer int, q []float32, r *Rows) error {
 	}
 	question := &asked{done: make(chan struct{})}
 	a.asked = question
-	f.begin(func() {
+	inBackground(f, func() {
 		defer close(question.done)
 		defer f.o.Trace.Layer(trace.Read, "attend on drives", layer).End()
 		question.err = guard.Run(func() error {
@@ -227,7 +227,7 @@ func (a *attending) answered() error {
 	}
 	question := a.asked
 	a.asked = nil
-	a.t.f.await(question.done)
+	waitFor(a.t.f, question.done)
 	return question.err
 }
 

@@ -30,15 +30,15 @@ func (s *selector) beside(n int) int64 {
 		if !s.t.Acts(layer) {
 			continue
 		}
-		size := s.most(layer, n)
+		size := indexSize(s, layer, n)
 		bytes += size.Bytes
 		below, tile = max(below, size.Below), max(tile, size.Tile)
 	}
 	return max(bytes-s.charged, 0) + max(s.below.MostBytesOf(below, tile)-s.below.Charged(), 0)
 }
 
-// most is what the index of n tokens of a layer takes: all heads' in memory, a head's below.
-func (s *selector) most(layer, n int) keyindex.Size {
+// indexSize is what the index of n tokens of a layer takes: all heads' in memory, a head's below.
+func indexSize(s *selector, layer, n int) keyindex.Size {
 	sketch, kv, elem := s.t.obs.needs.Sketch, s.t.f.o.Shape.kv(layer), s.t.f.o.KV.Layout(layer).K
 	size := keyindex.MostSize(sketch, kv.KeyDim, n, s.below != nil, elem)
 	size.Bytes = size.Bytes*int64(kv.Heads) + keyindex.MostJoint(sketch, kv.Heads, kv.KeyDim, n, elem)

@@ -151,7 +151,7 @@ func (h *driveScoring) tell(layer int, scales []float32) *telling {
 		return t
 	}
 	home := h.c.t.seq.Home()
-	h.c.t.f.begin(func() {
+	inBackground(h.c.t.f, func() {
 		defer close(t.done)
 		t.err = h.drive.SetScales(context.Background(), home, layer, scales)
 	})
@@ -167,7 +167,7 @@ func (h *driveScoring) ready(layer, cold int) error {
 		}
 		hl.stored = blocks
 	}
-	h.c.t.f.await(hl.told.done)
+	waitFor(h.c.t.f, hl.told.done)
 	if hl.told.err != nil {
 		return fmt.Errorf("retrieval: %w, scales of layer %d: %w", errScoring, layer, hl.told.err)
 	}
@@ -253,7 +253,7 @@ func (h *driveScoring) end() {
 		hl := &h.layers[i]
 		hl.abandon(h.c.t.f)
 		if hl.told != nil {
-			h.c.t.f.await(hl.told.done)
+			waitFor(h.c.t.f, hl.told.done)
 		}
 		*hl.hot = hotTokens{}
 		hl.told, hl.stored = nil, 0

@@ -123,7 +123,7 @@ func (g *migration) move(n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel
 	g.run = x
-	h.c.t.f.begin(func() {
+	inBackground(h.c.t.f, func() {
 		defer close(x.done)
 		defer cancel()
 		x.err = x.carry(ctx, h.drive, shape, home)
@@ -161,7 +161,7 @@ func gatheredBytes(s offload.Shape, layer, n int) int {
 func (g *migration) abandon() {
 	if x := g.run; x != nil {
 		x.cancel()
-		g.h.c.t.f.await(x.done)
+		waitFor(g.h.c.t.f, x.done)
 		g.h.c.t.f.o.KV.Refund(x.bytes)
 		g.run = nil
 	}

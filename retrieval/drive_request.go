@@ -119,7 +119,7 @@ func (f *Shared) send(list []csdshim.Question, asked []*scoreRequest) {
 			}
 		}
 		f.accounts.scores.Messages++
-		f.begin(func() {
+		inBackground(f, func() {
 			defer cancel()
 			many.ScoreMany(ctx, list)
 		})
@@ -129,7 +129,7 @@ func (f *Shared) send(list []csdshim.Question, asked []*scoreRequest) {
 	for i := range list {
 		ctx, cancel := context.WithCancel(context.Background())
 		asked[i].cancel, asked[i].sent = cancel, &driveMessage{}
-		f.begin(func() {
+		inBackground(f, func() {
 			defer cancel()
 			list[i].Done(f.drive.Score(ctx, list[i].Seq, list[i].Layer, list[i].Query, list[i].Each))
 		})

@@ -45,7 +45,7 @@ func (o *overlap) start(p *Pass, layer int) {
 	o.stop, o.done, o.err = make(chan struct{}), make(chan struct{}), nil
 	o.pass, o.errs = p, slices.Grow(o.errs[:0], len(p.Rows))[:len(p.Rows)]
 	clear(o.errs)
-	p.f.begin(func() { o.run(p, layer) })
+	inBackground(p.f, func() { o.run(p, layer) })
 }
 
 // run settles the texts' layer one after another, as their answers come.
@@ -73,7 +73,7 @@ func (o *overlap) join(f *Shared) error {
 		return nil
 	}
 	close(o.stop)
-	f.await(o.done)
+	waitFor(f, o.done)
 	o.done = nil
 	for i, err := range o.errs {
 		o.pass.fail(i, err)

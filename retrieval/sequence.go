@@ -139,7 +139,7 @@ func (t *Sequence) IndexBytes(layer, prompt, n int) int64 {
 	if sketch := &t.obs.needs.Sketch; sketch.Kind == policy.SketchHashes && prompt <= sketch.Sinks+sketch.Recent {
 		return 0
 	}
-	return t.sel.most(layer, n).Bytes
+	return indexSize(t.sel, layer, n).Bytes
 }
 
 // ChargedBytes is what of that counts against the budget now.

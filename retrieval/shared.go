@@ -92,17 +92,17 @@ func NewShared(o Options) *Shared {
 	return f
 }
 
-// begin runs what talks to a drive beside the caller.
-func (f *Shared) begin(talk func()) { clock.Go(f.o.Clock, talk) }
+// inBackground runs what talks to a drive beside the caller.
+func inBackground(f *Shared, talk func()) { clock.Go(f.o.Clock, talk) }
 
-// await waits until what begin has run is over.
-func (f *Shared) await(over <-chan struct{}) { clock.Wait(f.o.Clock, over, nil) }
+// waitFor waits until what inBackground has run is over.
+func waitFor(f *Shared, over <-chan struct{}) { clock.Wait(f.o.Clock, over, nil) }
 
 // awaitScores is await of a drive's scores.
 func awaitScores(f *Shared, over <-chan struct{}) {
 	c := clock.Or(f.o.Clock)
 	from := c.Now()
-	f.await(over)
+	waitFor(f, over)
 	f.accounts.scores.Waited += c.Now() - from
 }
 

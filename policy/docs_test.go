@@ -48,6 +48,23 @@ func TestTablesOfPages(t *testing.T) {
 	}
 }
 
+// TestCountOfPolicies: README counts what there is beside full and the oracle.
+func TestCountOfPolicies(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, i := range Infos() {
+		if i.Name != "full" && i.Name != "oracle" {
+			n++
+		}
+	}
+	if want := fmt.Sprintf(" %d KV policies", n); !strings.Contains(string(text), want) {
+		t.Errorf("README.md: want%s", want)
+	}
+}
+
 // TestPoliciesHavePages: docs/policies.md says of each policy when to use it.
 func TestPoliciesHavePages(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "policies.md"))

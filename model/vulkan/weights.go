@@ -76,8 +76,10 @@ func (w *weights) load(m *model.Model, at *placement) error {
 			if err := w.putExperts(l); err != nil {
 				return err
 			}
-			if _, err := w.convolution(&l.Recurrent); err != nil {
-				return err
+			if on[i] { // by the layer's own weights, of which l may be a copy
+				if _, err := w.convolution(&p.Layers[i].Recurrent); err != nil {
+					return err
+				}
 			}
 		}
 	}
